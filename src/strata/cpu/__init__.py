@@ -1,0 +1,61 @@
+"""The ops in C++ under the names of `strata.arithmetic`, with its bits; what is not here yet, it computes."""
+
+import weakref
+
+import numpy as np
+
+from strata import formats
+from strata.arithmetic import Matrix, Ops, Rows
+from strata.arithmetic.products import float_product, flush_scales
+from strata.arithmetic.types import F32
+from strata.cpu import _native
+from strata.formats import Unpacked
+
+__all__ = ["gated_delta_rule", "ops", "product", "quantized_product"]
+
+_unpacked: "weakref.WeakKeyDictionary[Matrix, Unpacked]" = weakref.WeakKeyDictionary()
+
+
+def ops() -> Ops:
+    """The ops of this room, for `strata.arithmetic.Reference`."""
+    return Ops(product=product, gated_delta_rule=gated_delta_rule)
+
+
+def product(rows: Rows, w: Matrix) -> F32:
+    """rows (R, K) times W (N, K): fp32 (R, N)."""
+    return float_product(rows.x, w.floats) if w.is_float else quantized_product(rows, w)
+
+
+def quantized_product(rows: Rows, w: Matrix) -> F32:
+    """Rows (R, K) times a quantized W (N, K): fp32 (R, N). W is unpacked to int16 on first use and kept."""
+    parts = _integers(w)
+    quantized = rows.quantized
+    count = quantized.q.shape[0]
+    y = new_output((count, w.n))
+    _native.quantized_product(
+        quantized.q.reshape(count, -1), quantized.scale, parts.values, parts.scales, parts.minimums, parts.min_scales, y
+    )
+    return y
+
+
+def new_output(shape: tuple[int, ...]) -> F32:
+    """Memory for an op to fill; tests hand out NaN here, so that an element left out shows."""
+    return np.empty(shape, np.float32)
+
+
+def _integers(w: Matrix) -> Unpacked:
+    parts = _unpacked.get(w)
+    if parts is None:
+        raw = formats.unpack(w.format, w.raw, w.n, w.k)
+        min_scales = None if raw.min_scales is None else flush_scales(raw.min_scales)
+        parts = Unpacked(raw.values, flush_scales(raw.scales), raw.minimums, min_scales)
+        _unpacked[w] = parts
+    return parts
+
+
+def gated_delta_rule(state: F32, q: F32, k: F32, v: F32, decay: F32, beta: F32) -> tuple[F32, F32]:
+    """The gated delta rule: o (T, H, Dv) and the new state (H, Dk, Dv); `state` itself is left as it is."""
+    after, out = state.copy(), new_output(v.shape)
+    q, k, v, decay, beta = (np.ascontiguousarray(x) for x in (q, k, v, decay, beta))
+    _native.gated_delta_rule(after, q, k, v, decay, beta, out)
+    return out, after

@@ -1,0 +1,86 @@
+"""Every STRATA_* environment variable, declared once. This is the only reader of `os.environ`.
+
+`docs/settings.md` lists the same table; a test compares the two.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strata.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable: its name, type (int, float, str), default and what it does."""
+
+    name: str
+    kind: type
+    default: int | float | str
+    help: str
+    minimum: float | None = None
+    choices: tuple[str, ...] | None = None
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable(
+        "STRATA_OPS",
+        str,
+        "native",
+        "which implementation computes: native (C++) or reference (numpy)",
+        choices=("native", "reference"),
+    ),
+    Variable("STRATA_THREADS", int, 0, "CPU threads of the engine (0: every core this process may use)", minimum=0),
+    Variable(
+        "STRATA_WATCHDOG_S",
+        float,
+        60.0,
+        "seconds without progress after which the engine reports a stall and aborts (0: never)",
+        minimum=0,
+    ),
+    Variable(
+        "STRATA_ENGINE_READY_S",
+        float,
+        900.0,
+        "seconds the server waits for the engine to become ready (0: no limit)",
+        minimum=0,
+    ),
+    Variable(
+        "STRATA_ENGINE_SILENCE_S",
+        float,
+        300.0,
+        "seconds without a line from the engine during a request after which the server restarts it (0: never)",
+        minimum=0,
+    ),
+    Variable("STRATA_API_KEY", str, "", "API key (or several, comma separated) that clients must send"),
+)
+_BY_NAME: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
+
+
+def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
+    """The value of one variable, of its declared type. Raises UsageError naming variable, value and what is allowed."""
+    variable = _BY_NAME[name]
+    text = (os.environ if environ is None else environ).get(name)
+    if text is None or text == "":
+        return variable.default
+    try:
+        value = variable.kind(text)
+    except ValueError:
+        raise UsageError(f"{name}={text!r} is not a valid {variable.kind.__name__} ({variable.help}).") from None
+    if variable.choices is not None and value not in variable.choices:
+        raise UsageError(f"{name}={text!r} must be one of {', '.join(variable.choices)}.")
+    if variable.minimum is not None and not value >= variable.minimum:
+        raise UsageError(f"{name}={text} must be at least {variable.minimum:g}.")
+    return value
+
+
+def child_environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    """This process's environment for a child process, with some variables set (or removed: None)."""
+    environment = dict(os.environ)
+    for key, value in changes.items():
+        if value is None:
+            environment.pop(key, None)
+        else:
+            environment[key] = value
+    return environment
