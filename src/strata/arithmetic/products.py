@@ -42,7 +42,7 @@ def quantize_rows(x: F32) -> QuantizedRows:
     top = (x.view(np.uint32) & np.uint32(0x7FFFFFFF)).max(axis=-1) if x.size else np.zeros((rows, blocks), np.uint32)
     amax = top.view(np.float32)
     usable = (top < FINITE_BITS) & (amax >= TINY)
-    safe = np.where(usable, amax, np.float32(1))
+    safe: F32 = np.where(usable, amax, np.float32(1))
     inverse = np.float32(127) / safe
     kept = np.where(usable[..., None], x, np.float32(0)).astype(np.float32)
     q = rint(kept * inverse[..., None])
