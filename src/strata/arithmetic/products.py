@@ -173,7 +173,7 @@ def _block_terms(rows: QuantizedRows, w: Integers) -> list[F32]:
     isum = _exact_dot(q, w.values)
     terms = isum * (w.scales[:, None, :] * scale)
     if w.minimums is not None and w.min_scales is not None:
-        sums = rows.q.reshape(count, blocks, 2, 16).sum(axis=-1, dtype=np.int32).astype(np.float32)
+        sums = rows.q.reshape(count, blocks, 2, 16).sum(axis=-1, dtype=np.int32).astype(np.float32)  # exact-integers
         imin = _exact_dot(sums.transpose(1, 0, 2), w.minimums)
         terms = terms - imin * (w.min_scales[:, None, :] * rows.scale.T[:, :, None])
     return [terms[half::halves] for half in range(halves)]

@@ -63,7 +63,7 @@ def sample(logits: F32, sampling: Sampling, *, choice: int, position: int) -> in
     weights = (
         weights[: int(np.count_nonzero(weights >= math.ceil(sampling.min_p * 2**30)))] if sampling.min_p else weights
     )
-    sums = np.cumsum(weights, dtype=np.uint64)
+    sums = np.cumsum(weights, dtype=np.uint64)  # exact-integers
     if sampling.top_p < 1:
         need = math.ceil(sampling.top_p * float(sums[-1]))
         sums = sums[: int(np.searchsorted(sums, need, side="left")) + 1]

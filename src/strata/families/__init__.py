@@ -45,7 +45,21 @@ def open_family(checkpoint: Checkpoint) -> Opened:
         problem = _misfit(need, source.get(need.name).shape)
         if problem:
             raise FamilyError(f"{checkpoint.path.name}: {problem}")
+    strangers = _strangers(checkpoint, spec)
+    if strangers:
+        raise FamilyError(
+            f"{checkpoint.path.name}: {len(strangers)} tensors have no part in this architecture ({strangers[0]}, "
+            "...); leaving them out would change the answers."
+        )
     return Opened(spec, source)
+
+
+def _strangers(checkpoint: Checkpoint, spec: Spec) -> list[str]:
+    """Tensors of a GGUF that the family does not know (a checkpoint may also hold a vision tower: that is no fault)."""
+    if checkpoint.kind != "gguf":
+        return []
+    known = {need.name for need in qwen4_exp.tensors(spec)}
+    return [name for name in checkpoint.tensors if name not in known]
 
 
 def describe(checkpoint: Checkpoint) -> Description:
@@ -57,20 +71,20 @@ def describe(checkpoint: Checkpoint) -> Description:
     except WeightsError as error:
         return Description(_family_name(checkpoint), None, {"other": everything}, [], [str(error)])
     parts: dict[str, list[str]] = {}
-    missing, problems, seen = [], [], set()
+    missing, problems = [], []
     for need in qwen4_exp.tensors(spec):
         if not source.has(need.name):
             if not need.optional:
                 missing.append(need.name)
             continue
-        seen.add(need.name)
         parts.setdefault(need.part, []).append(need.name)
         problem = _misfit(need, source.get(need.name).shape)
         if problem:
             problems.append(problem)
-    other = [name for name in everything if name not in seen]
-    if other and isinstance(source, GgufSource):
-        parts["other"] = other
+    strangers = _strangers(checkpoint, spec)
+    if strangers:
+        parts["other"] = strangers
+        problems.append(f"{len(strangers)} tensors have no part in this architecture ({strangers[0]}, ...).")
     return Description(qwen4_exp.ARCHITECTURE, spec, parts, missing, problems)
 
 
