@@ -31,7 +31,6 @@ VARIABLES: tuple[Variable, ...] = (
         "which implementation computes: native (C++) or reference (numpy)",
         choices=("native", "reference"),
     ),
-    Variable("STRATA_THREADS", int, 0, "CPU threads of the engine (0: every core this process may use)", minimum=0),
     Variable(
         "STRATA_WATCHDOG_S",
         float,
