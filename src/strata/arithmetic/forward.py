@@ -65,6 +65,8 @@ class Reference:
                 for s, span in zip(segments, _spans(segments), strict=True)
             ]
         )
+        if not wanted.size:
+            return np.empty((0, self.spec.vocab_size), np.float32)
         return self.logits(streams[wanted], self.weights.head)
 
     def trunk(self, segments: Sequence[Segment]) -> F32:

@@ -33,7 +33,7 @@ def quantized_product(rows: Rows, w: Matrix) -> F32:
     count = quantized.q.shape[0]
     y = new_output((count, w.n))
     _native.quantized_product(
-        quantized.q.reshape(count, -1), quantized.scale, parts.values, parts.scales, parts.minimums, parts.min_scales, y
+        quantized.q.reshape(count, w.k), quantized.scale, parts.values, parts.scales, parts.minimums, parts.min_scales, y
     )
     return y
 

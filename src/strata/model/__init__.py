@@ -22,7 +22,7 @@ log = logs.get("model")
 
 
 class Model:
-    """A loaded model. `name`, `vocab_size`, `context_length` (tokens), `eos_ids` (tokens that end an answer)."""
+    """A loaded model. `name`, `vocab_size`, `context_length` (tokens), `eos_ids` (tokens that end an answer), `turn_id` (opens a turn)."""
 
     def __init__(self, checkpoint: Checkpoint, reference: Reference, context: int) -> None:
         self._checkpoint = checkpoint
@@ -32,6 +32,7 @@ class Model:
         self.vocab_size = reference.spec.vocab_size
         self.context_length = context
         self.eos_ids = _eos_ids(checkpoint)
+        self.turn_id = _token_id(checkpoint, "<|im_start|>")
 
     def new_state(self) -> LaneState:
         """An empty conversation."""
@@ -84,6 +85,12 @@ def _warm(reference: Reference, layers: int, progress: Progress | None) -> None:
         reference.forward([Segment(LaneState.empty(reference.spec), [0], 0)])
     if progress is not None:
         progress("weights", layers, layers)
+
+
+def _token_id(checkpoint: Checkpoint, text: str) -> int | None:
+    """The id of a token in a GGUF's vocabulary, None where there is none (or no vocabulary)."""
+    tokens = checkpoint.metadata.get("tokenizer.ggml.tokens")
+    return tokens.index(text) if isinstance(tokens, list) and text in tokens else None
 
 
 def _eos_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
