@@ -1,0 +1,1 @@
+"""The command line: `strata serve`, `chat`, `generate`, `inspect`, `engine`."""

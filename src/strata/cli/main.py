@@ -1,0 +1,136 @@
+"""Reads the command line and calls the command; heavy modules are imported by the command that needs them."""
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from strata import __version__, logs
+from strata.errors import StrataError, UsageError
+
+COMMANDS = {
+    "serve": "answer OpenAI-style requests over HTTP",
+    "chat": "talk with a model in the terminal",
+    "generate": "continue a text, or answer one message",
+    "inspect": "say what a model file holds and what it lacks",
+    "engine": "the engine process, which the other commands start",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, whose complaints are errors like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[:1].upper()}{message[1:]} (see {self.prog} --help).")
+
+
+def _number(least: float, most: float, kind: type[int] | type[float] = float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if least <= value <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}")
+
+    return parse
+
+
+def _whole(least: int, most: int) -> Callable[[str], float]:
+    return _number(least, most, int)
+
+
+def _engine_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("model and engine").add_argument
+    add("--model", metavar="PATH", help="model file, GGUF (default: the demo model in the package)")
+    add("--context", type=_whole(16, 2**24), metavar="N", help="longest conversation in tokens (default: the model's)")
+    add("--threads", type=_whole(0, 4096), default=0, metavar="N", help="CPU threads (default: every core)")
+    add("--kv", choices=("bf16", "f16", "f32"), help="precision of stored keys and values (default: bf16)")
+    add("--log-level", choices=logs.LEVELS, help="what is logged to stderr")
+
+
+def _sampling_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("sampling").add_argument
+    largest = 2**31 - 1
+    add("--max-tokens", type=_whole(1, largest), metavar="N", help="longest reply (default: the context)")
+    add("--temperature", type=_number(0, 100), metavar="F", help="0: always the likeliest token (default: 1)")
+    add("--top-p", type=_number(0, 1), metavar="F", help="keep the likeliest tokens of this total (default: 0.95)")
+    add("--top-k", type=_whole(0, largest), metavar="N", help="keep so many tokens, 0: all (default: 20)")
+    add("--min-p", type=_number(0, 1), metavar="F", help="keep tokens of this share of the likeliest (default: 0)")
+    add("--seed", type=_whole(0, 2**64 - 1), metavar="N", help="same seed, same text (default: from the clock)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of every command but `engine`, which has options of its own."""
+    parser = _Parser(prog="strata", description="Local inference of large Mixture-of-Experts language models.")
+    parser.add_argument("--version", action="version", version=f"strata {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
+
+    serve = commands.add_parser("serve", help=COMMANDS["serve"], description=COMMANDS["serve"])
+    _engine_options(serve)
+    serve.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
+    serve.add_argument("--port", type=_whole(0, 65535), default=8080, help="port (default: 8080; 0: any free one)")
+    serve.add_argument("--api-key", metavar="KEY[,KEY]", help="keys that clients must send (default: STRATA_API_KEY)")
+    serve.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
+                       help="a further host name under which this server may be reached without a key")
+
+    chat = commands.add_parser("chat", help=COMMANDS["chat"], description=COMMANDS["chat"])
+    _engine_options(chat)
+    _sampling_options(chat)
+    chat.add_argument("--system", metavar="TEXT", help="system message")
+    chat.add_argument("--think", choices=("on", "off"), help="thinking (default: as the model does by itself)")
+
+    generate = commands.add_parser("generate", help=COMMANDS["generate"], description=COMMANDS["generate"])
+    generate.add_argument("prompt", help="the text; - reads it from standard input")
+    _engine_options(generate)
+    _sampling_options(generate)
+    generate.add_argument("--chat", action="store_true", help="send the text as a message, in the model's chat format")
+    generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text")
+
+    inspect = commands.add_parser("inspect", help=COMMANDS["inspect"], description=COMMANDS["inspect"])
+    inspect.add_argument("file", help="model file or directory")
+    commands.add_parser("engine", help=COMMANDS["engine"], add_help=False)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Errors meant for the user are one sentence on stderr."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except StrataError as error:
+        sys.stdout.flush()
+        print(f"strata: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has left (`strata ... | head`): nothing is left to say, not even at exit.
+        sys.stderr.close()
+        return 141
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["engine"]:
+        from strata.engine.process import main as engine_main
+
+        return engine_main(words[1:])
+    parser = build_parser()
+    if not words:
+        parser.print_help()
+        return 2
+    _check_command(words[0])
+    options = parser.parse_args(words)
+    command = importlib.import_module(f"strata.cli.{options.command}")
+    return int(command.run(options))
+
+
+def _check_command(word: str) -> None:
+    if word.startswith("-") or word in COMMANDS:
+        return
+    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(COMMANDS)}."
+    raise UsageError(f"There is no command {word!r}; {hint}")

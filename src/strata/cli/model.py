@@ -1,0 +1,151 @@
+"""What the commands share: a model's file opened far enough to talk to it, and the engine started for it."""
+
+import argparse
+import asyncio
+import contextlib
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from strata import logs, settings
+from strata.cli.defaults import demo_model
+from strata.server.generation import Ask, Event, Generator, Sampling
+from strata.server.supervisor import Limits, Supervisor
+from strata.text import Tokenizer
+from strata.units import bytes_text, count_text
+from strata.weights import Checkpoint, open_checkpoint
+
+Show = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """A model file: its name in the API, its tokenizer, its size."""
+
+    name: str
+    path: Path
+    tokenizer: Tokenizer
+    parameters: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ({count_text(self.parameters)} parameters, {bytes_text(self.nbytes)})"
+
+
+def model_name(path: Path) -> str:
+    """The file's name without its ending and shard number."""
+    return re.sub(r"-\d{5}-of-\d{5}$", "", path.stem if path.is_file() else path.name)
+
+
+def parameters(checkpoint: Checkpoint) -> int:
+    """Values in all tensors together."""
+    return sum(math.prod(info.shape) for info in checkpoint.tensors.values())
+
+
+def read_card(path: Path) -> ModelCard:
+    """Open a model file for its tokenizer and size. Raises WeightsError."""
+    with open_checkpoint(path) as checkpoint:
+        if checkpoint.kind == "gguf":
+            tokenizer = Tokenizer.from_metadata(checkpoint.metadata, path.name)
+        else:
+            tokenizer = Tokenizer.from_directory(path if path.is_dir() else path.parent)
+        nbytes = sum(info.nbytes for info in checkpoint.tensors.values())
+        return ModelCard(model_name(path), path, tokenizer, parameters(checkpoint), nbytes)
+
+
+def card_for(options: argparse.Namespace) -> ModelCard:
+    """The model that the options name, or the demo model."""
+    return read_card(Path(options.model) if options.model else demo_model())
+
+
+def engine_command(path: Path, options: argparse.Namespace) -> list[str]:
+    """The command line of the engine process."""
+    command = [sys.executable, "-m", "strata.cli", "engine", "--serve", "--native", str(path)]
+    command += ["--threads", str(options.threads)]
+    if options.context is not None:
+        command += ["--max-context", str(options.context)]
+    if options.kv is not None:
+        command += ["--kv", options.kv]
+    return command
+
+
+def supervisor_for(path: Path, options: argparse.Namespace) -> Supervisor:
+    """The supervisor of an engine for this file, with the limits of the environment."""
+    limits = Limits(
+        ready_s=settings.read("STRATA_ENGINE_READY_S"), silence_s=settings.read("STRATA_ENGINE_SILENCE_S")
+    )
+    return Supervisor(engine_command(path, options), limits=limits)
+
+
+def sampling(options: argparse.Namespace) -> Sampling:
+    """The sampling that the options ask for; what they leave open is the default."""
+    given = {name: getattr(options, name) for name in ("temperature", "top_p", "top_k", "min_p", "seed")}
+    return Sampling(**{name: value for name, value in given.items() if value is not None})
+
+
+def set_up_logs(options: argparse.Namespace, default: str) -> None:
+    """Log to stderr at the level asked for."""
+    logs.setup(options.log_level or default)
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Shows on a terminal's stderr that something long is going on; elsewhere nothing."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
+
+
+class Session:
+    """An engine of one's own for a command of the terminal: started here, asked from synchronous code, ended here.
+
+    Ctrl-C during `run` cancels what runs (the engine gets STOP) and raises KeyboardInterrupt.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._runner = asyncio.Runner()
+        self.card = card_for(options)
+        self._engine: Supervisor | None = None
+        self._options = options
+
+    def __enter__(self) -> "Session":
+        try:
+            with progress(f"Loading {self.card}"):
+                self.context = self._runner.run(self._start())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    async def _start(self) -> int:
+        self._engine = supervisor_for(self.card.path, self._options)
+        self.generator = Generator(self._engine, self.card.tokenizer, name=self.card.name)
+        return await self._engine.start()
+
+    def close(self) -> None:
+        """End the engine."""
+        if self._engine is not None:
+            self._runner.run(self._engine.close())
+            self._engine = None
+        self._runner.close()
+
+    def run(self, ask: Ask, show: Show) -> None:
+        """One generation; each event is given to `show`."""
+        self._runner.run(self._generate(ask, show))
+
+    async def _generate(self, ask: Ask, show: Show) -> None:
+        prepared = await self.generator.prepare(ask)
+        async with contextlib.aclosing(self.generator.events(prepared)) as events:
+            async for event in events:
+                show(event)

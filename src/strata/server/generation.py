@@ -1,0 +1,283 @@
+"""From a conversation to the pieces of a reply, for every API alike: this file knows none of them.
+
+Messages -> the model's chat template -> tokens -> the engine -> tokens -> text, thinking and answer apart.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from strata.engine.protocol import Done, Gen, Progress, Resume, Reused, Token
+from strata.errors import RequestError
+from strata.server.failures import EngineUnavailable
+from strata.server.reply import Reply
+from strata.server.supervisor import Run
+from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
+from strata.text.template import CHATML
+
+CONTEXT_MARGIN = 8
+"""Positions that the engine keeps free at the end of its context."""
+REPEAT_LIMIT = 256
+"""A reply that says one token this often in a row has lost its thread and is ended."""
+_SEED_ZERO = 0x9E3779B97F4A7C15  # the protocol reads seed 0 as "from the clock", but a client's 0 is a seed
+_RESERVED = ("messages", "add_generation_prompt", "tools")
+_NO_THINKING = ("none", "off", "minimal", "disabled")
+_EFFORTS = {"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh", "max": "xhigh"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. temperature 0: always the likeliest. top_k 0: no limit. seed None: from the clock."""
+
+    temperature: float = 1.0
+    top_p: float = 0.95
+    top_k: int = 20
+    min_p: float = 0.0
+    seed: int | None = None
+
+    def check(self) -> None:
+        """Raises RequestError naming the first value that is out of its range."""
+        for name, value, low, high in (
+            ("temperature", self.temperature, 0.0, 100.0), ("top_p", self.top_p, 0.0, 1.0),
+            ("min_p", self.min_p, 0.0, 1.0), ("top_k", self.top_k, 0, 2**31 - 1),
+        ):  # fmt: skip
+            if not (math.isfinite(value) and low <= value <= high):
+                raise RequestError(f"{name} must be from {low:g} to {high:g}, not {value!r}.")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
+            raise RequestError(f"seed must fit in 64 bits, not {self.seed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for: a conversation (`messages`), or a `prompt` to be continued as it is.
+
+    `max_tokens` None, 0 or -1: what the context has room for. `thinking` None: as the model's template does by itself.
+    """
+
+    messages: Sequence[Mapping[str, Any]] | None = None
+    prompt: str | None = None
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    thinking: bool | None = None
+    effort: str | None = None
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request ready for the engine."""
+
+    ask: Ask
+    command: Gen
+    context: int
+    starts_thinking: bool
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.command.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The prompt is being read: `reached` of `total` tokens."""
+
+    reached: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The reply is complete. Times in milliseconds; `finish` is "stop" or "length"."""
+
+    finish: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    prompt_ms: float
+    decode_ms: float
+    drafts_offered: int = 0
+    drafts_accepted: int = 0
+    truncated: bool = False
+    stop_string: str | None = None
+
+
+Event = Reading | Piece | End
+
+
+class Engine(Protocol):
+    """What generation needs of an engine: `strata.server.supervisor.Supervisor` is one."""
+
+    async def context(self) -> int:
+        """The context length in tokens, when the engine is ready."""
+        ...
+
+    def request(self, command: Gen) -> Run:
+        """One request in its turn."""
+        ...
+
+
+class Generator:
+    """One model's generations: its engine, tokenizer and chat template together."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, *, name: str, defaults: Sampling | None = None) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.name = name
+        self.defaults = defaults or Sampling()
+        self.template = chat_template(tokenizer)
+
+    async def prepare(self, ask: Ask) -> Prepared:
+        """Render, tokenize and fit to the context. Raises RequestError, or EngineUnavailable while there is none."""
+        context = await self.engine.context()
+        return await asyncio.to_thread(self._prepare, ask, context)
+
+    async def events(self, prepared: Prepared) -> AsyncGenerator[Event, None]:
+        """The reply, piece by piece; the last event is End. Closing the iterator early stops the engine's work.
+
+        Raises EngineRefused, EngineDied, EngineStalled or EngineUnavailable.
+        """
+        split = prepared.ask.messages is not None
+        reply = Reply(self.tokenizer, prepared.ask.stop, split=split, thinking=prepared.starts_thinking)
+        cached = 0
+        async with (
+            self.engine.request(prepared.command) as run,
+            contextlib.aclosing(run.reports()) as reports,
+        ):
+            async for report in reports:
+                match report:
+                    case Progress():
+                        yield Reading(report.reached, report.prompt)
+                    case Resume() | Reused():
+                        cached = report.tokens
+                    case Token() if not reply.ended:
+                        for piece in reply.push(report.id):
+                            yield piece
+                        if reply.ended or reply.repeats >= REPEAT_LIMIT:
+                            reply.ended = True
+                            run.stop()
+                    case Done():
+                        for piece in reply.finish():
+                            yield piece
+                        yield _end(report, reply, cached)
+
+    def _prepare(self, ask: Ask, context: int) -> Prepared:
+        ask.sampling.check()
+        if ask.messages is not None:
+            prompt = self._render(ask)
+            ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
+            inside = starts_inside(prompt)
+        else:
+            ids = self.tokenizer.encode(ask.prompt or "", parse_special=True, add_special=True)
+            inside = False
+        if not ids:
+            raise RequestError("The prompt is empty.")
+        room = context - len(ids) - CONTEXT_MARGIN
+        if room < 1:
+            raise ContextError(
+                f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
+                f"{context - CONTEXT_MARGIN - 1}; shorten the conversation or start the server with a larger --context."
+            )
+        wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
+        if wanted is None or wanted < 1:
+            raise RequestError(f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
+        return Prepared(ask, _command(tuple(ids), min(wanted, room), ask.sampling), context, inside)
+
+    def _render(self, ask: Ask) -> str:
+        if self.template is None:
+            raise RequestError(f"The model {self.name} has no chat template, so it cannot answer messages.")
+        reserved = next((key for key in _RESERVED if key in ask.template_options), None)
+        if reserved is not None:
+            raise RequestError(f"chat_template_kwargs may not set {reserved!r}.")
+        options = {**self._thinking_options(ask), **ask.template_options}
+        messages = [
+            {key: self.tokenizer.quote(value) if isinstance(value, str) and key != "role" else value
+             for key, value in message.items()}
+            for message in conversation(ask.messages or ())
+        ]  # fmt: skip
+        return self.template.render(messages, options=options)
+
+    def _thinking_options(self, ask: Ask) -> dict[str, Any]:
+        """Effort and the thinking switch as template options; a template with a mere switch gets on or off."""
+        options: dict[str, Any] = {}
+        thinking = ask.thinking
+        if ask.effort is not None:
+            if ask.effort in _NO_THINKING:
+                thinking = False if thinking is None else thinking
+            elif ask.effort in _EFFORTS:
+                options["reasoning_effort"] = _EFFORTS[ask.effort]
+                thinking = True if thinking is None else thinking
+            else:
+                known = ", ".join((*_NO_THINKING, *_EFFORTS))
+                raise RequestError(f"reasoning effort {ask.effort!r} is unknown; choose one of {known}.")
+        if thinking is not None:
+            source = self.template.source if self.template is not None else ""
+            if not thinking and "<think>" in source and "enable_thinking" not in source:
+                raise RequestError(f"Thinking cannot be switched off: {self.name}'s chat template has no such switch.")
+            options["enable_thinking"] = thinking
+        return options
+
+
+class ContextError(RequestError):
+    """The prompt does not fit in the context."""
+
+
+def chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The model's own template; the plain ChatML one for a file without, if it has ChatML's tokens; else None."""
+    vocab = tokenizer.vocabulary
+    source = vocab.chat_template
+    if source is None and all(tokenizer.id_of(mark) is not None for mark in ("<|im_start|>", "<|im_end|>")):
+        source = CHATML
+    if source is None:
+        return None
+    bos, eos = ("" if number is None else vocab.tokens[number] for number in (vocab.bos_id, vocab.eos_id))
+    return ChatTemplate(source, bos_token=bos, eos_token=eos, name=vocab.source)
+
+
+def conversation(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as templates expect them: one system message at most, first (a later one becomes the user's)."""
+    result: list[dict[str, Any]] = []
+    for message in messages:
+        role = "system" if message["role"] == "developer" else message["role"]
+        if role == "system" and result and (len(result) > 1 or result[0]["role"] != "system"):
+            role = "user"
+        if role == "system" and result:
+            result[0]["content"] = f"{result[0]['content']}\n\n{message['content']}"
+        else:
+            result.append({**message, "role": role})
+    return result
+
+
+def _command(ids: tuple[int, ...], max_new: int, sampling: Sampling) -> Gen:
+    if sampling.temperature <= 0:
+        return Gen(max_new, ids)
+    seed = sampling.seed
+    return Gen(
+        max_new, ids,
+        temperature=float(sampling.temperature), top_p=float(sampling.top_p), top_k=sampling.top_k,
+        min_p=float(sampling.min_p), seed=0 if seed is None else seed % 2**64 or _SEED_ZERO,
+    )  # fmt: skip
+
+
+def _end(done: Done, reply: Reply, cached: int) -> End:
+    if done.finish == "cancel" and not reply.ended:
+        raise EngineUnavailable("The reply was cut off: the engine is shutting down.")
+    by_text = reply.stop_string is not None
+    repeated = reply.ended and not by_text
+    return End(
+        finish="stop" if by_text or (done.finish == "stop" and not repeated) else "length",
+        prompt_tokens=done.prompt,
+        cached_tokens=done.reused or cached,
+        completion_tokens=reply.tokens,
+        reasoning_tokens=reply.reasoning_tokens,
+        prompt_ms=done.prompt_ms,
+        decode_ms=done.decode_ms,
+        drafts_offered=done.drafts_offered,
+        drafts_accepted=done.drafts_accepted,
+        truncated=done.finish == "pool",
+        stop_string=reply.stop_string,
+    )

@@ -1,0 +1,183 @@
+"""Requests that are wrong, not implemented or not allowed: a clear status and sentence, and a server that goes on."""
+
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from strata.errors import RequestError, UsageError
+from strata.server.guard import Access, split_keys
+from strata.server.listen import bind
+
+GOOD: dict[str, Any] = {"messages": [{"role": "user", "content": "say x"}]}
+
+
+def post(running: Any, body: Any, **headers: str) -> httpx.Response:
+    content = body if isinstance(body, bytes) else None
+    send = {"content": content} if content is not None else {"json": body}
+    headers = {"content-type": "application/json", **headers}
+    return httpx.post(f"{running.url}/v1/chat/completions", headers=headers, timeout=10, **send)
+
+
+@pytest.fixture
+def running(shared: Any) -> Any:
+    return shared
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("n", 2), ("tools", [{"type": "function", "function": {"name": "f"}}]), ("tool_choice", "required"),
+        ("response_format", {"type": "json_object"}), ("logprobs", True), ("top_logprobs", 3),
+        ("logit_bias", {"5": 1}), ("presence_penalty", 0.5), ("frequency_penalty", -1), ("repetition_penalty", 1.1),
+        ("functions", [{"name": "f"}]), ("modalities", ["text", "audio"]), ("guided_regex", "a+"),
+        ("reasoning_budget_tokens", 100), ("ignore_eos", True),
+    ],
+)  # fmt: skip
+def test_option_that_is_not_implemented_is_refused_by_name(running: Any, option: str, value: Any) -> None:
+    answer = post(running, {**GOOD, option: value})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", option, "unsupported_parameter")
+    assert error["message"].startswith(f"{option} is not implemented")
+
+
+def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
+    neutral = {
+        "n": 1, "tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "logprobs": False,
+        "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "logit_bias": None, "user": "me",
+        "store": False, "metadata": {"a": 1}, "something_new": [1], "parallel_tool_calls": True, "top_k": -1,
+    }  # fmt: skip
+    answer = post(running, {**GOOD, **neutral})
+    assert answer.status_code == 200
+    assert answer.json()["choices"][0]["message"]["content"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "said"),
+    [
+        ({"messages": []}, "messages", "at least one"),
+        ({"messages": "hello"}, "messages", "Expected `array`"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "'robot'"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages", "messages[0].content must be a text"),
+        ({"messages": [{"role": "user"}]}, "messages", "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "'image_url'"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "tool calls"),
+        ({"temperature": "hot"}, "temperature", "Expected `float"),
+        ({"temperature": -1}, None, "temperature must be from 0 to 100, not -1"),
+        ({"top_p": 1.5}, None, "top_p must be"),
+        ({"max_tokens": 1.5}, "max_tokens", "Expected `int"),
+        ({"max_tokens": -5}, None, "max_tokens must be at least 1"),
+        ({"seed": 2**70}, None, "seed must fit in 64 bits"),
+        ({"stop": ["a", ""]}, "stop", "empty"),
+        ({"reasoning_effort": "huge"}, None, "'huge' is unknown"),
+        ({"chat_template_kwargs": {"messages": []}}, None, "may not set 'messages'"),
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs", "true or false"),
+        ({"stream": "yes"}, "stream", "Expected `bool"),
+    ],
+)
+def test_wrong_value_is_a_sentence(running: Any, change: dict[str, Any], param: str | None, said: str) -> None:
+    answer = post(running, {**GOOD, **change})
+    error = answer.json()["error"]
+    assert answer.status_code == 400, error
+    assert error["param"] == param
+    assert said in error["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b"[" * 4000, b'{"a":' * 900, b'{"messages": [{"role": "user", "content": NaN}]}', b'"text"', b"{}",
+    ],
+)  # fmt: skip
+def test_malformed_bodies_are_refused(running: Any, body: bytes) -> None:
+    answer = post(running, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+    assert post(running, GOOD).status_code == 200
+
+
+def test_sizes_and_times_of_bodies_are_limited(running: Any) -> None:
+    assert post(running, b"x" * 5001).status_code == 413
+    host, port = running.url.removeprefix("http://").split(":")
+
+    def raw(head: bytes) -> bytes:
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + head)
+            return connection.recv(65536)
+
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    assert b" 413 " in raw(b"Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
+    assert b" 408 " in raw(b"Content-Length: 100\r\n\r\n{")
+    assert b" 400 " in raw(b"Content-Length: many\r\n\r\n{}")
+
+
+def test_chunked_body_is_read(running: Any) -> None:
+    answer = httpx.post(
+        f"{running.url}/v1/chat/completions", headers={"content-type": "application/json"},
+        content=iter([b'{"messages": [{"role": "us', b'er", "content": "say chunks"}]}']),
+    )
+    assert answer.json()["choices"][0]["message"]["content"] == "chunks"
+
+
+def test_unknown_paths_and_methods(running: Any) -> None:
+    assert httpx.get(f"{running.url}/v2/../../etc/passwd").status_code == 404
+    assert httpx.get(f"{running.url}/nowhere").json()["error"]["code"] == "not_found"
+    answer = httpx.get(f"{running.url}/v1/chat/completions")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+def test_foreign_pages_may_not_use_a_server_without_a_key(running: Any) -> None:
+    assert post(running, GOOD, host="evil.example").status_code == 403
+    assert post(running, GOOD, host="localhost:1234").status_code == 200
+    assert post(running, GOOD, origin="https://evil.example").status_code == 403
+    assert post(running, GOOD, origin="null").status_code == 403
+    assert post(running, GOOD, origin="http://127.0.0.1:3000").status_code == 200
+    assert post(running, GOOD, **{"content-type": "text/plain"}).status_code == 415
+    assert httpx.get(f"{running.url}/v1/models", headers={"host": "evil.example"}).status_code == 403
+
+
+def test_keys(fake: Any, helpers: Any) -> None:
+    with helpers["serving"](fake, access=Access(keys=split_keys("first, second"))) as server:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"x-api-key": "firs"}, {"authorization": "Basic first"},
+                        {"authorization": "Bearer \xe9"}):
+            answer = httpx.get(f"{server.url}/v1/models", headers={k: v.encode("latin-1") for k, v in headers.items()})
+            assert answer.status_code == 401
+            assert answer.json()["error"]["type"] == "authentication_error"
+        for headers in ({"authorization": "Bearer first"}, {"x-api-key": "second"}, {"authorization": "bearer second"}):
+            assert httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 200
+        assert httpx.get(f"{server.url}/health").status_code in (200, 503)
+        assert httpx.get(server.url).status_code == 200
+        assert post(server, GOOD, authorization="Bearer first", host="any.example").status_code == 200
+
+
+def test_open_to_others_without_a_key_is_refused() -> None:
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
+        with pytest.raises(UsageError, match="--api-key"):
+            Access(host).check()
+        Access(host, keys=("k",)).check()
+    for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
+        Access(host).check()
+    with pytest.raises(UsageError, match="printable"):
+        Access(keys=("a b",)).check()
+
+
+def test_busy_port_is_a_sentence() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"Port {port} at 127.0.0.1 is in use.*--port"):
+            bind("127.0.0.1", port)
+    with pytest.raises(UsageError, match="not an address"):
+        bind("no such host", 1)
+
+
+def test_model_without_a_template_says_so(helpers: Any) -> None:
+    from strata.server.generation import Ask, Generator
+
+    generator = Generator(None, helpers["make_tokenizer"](None), name="bare")  # type: ignore[arg-type]
+    assert generator.template is not None, "ChatML tokens are there, so the plain ChatML format is used"
+    generator.template = None
+    with pytest.raises(RequestError, match="bare has no chat template"):
+        generator._prepare(Ask(messages=[{"role": "user", "content": "x"}]), 100)

@@ -1,0 +1,1 @@
+"""Training of the embedded demo model: data, tokenizer, model, training loop, export and evaluation."""

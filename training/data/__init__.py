@@ -1,0 +1,1 @@
+"""Training data: text from public registries and books, and generated conversations."""

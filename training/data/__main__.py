@@ -1,0 +1,35 @@
+"""`python -m training.data corpora|shards`: build the text files, then the token shards."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from . import corpora, shards
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m training.data", description=__doc__)
+    parts = parser.add_subparsers(dest="part", required=True)
+    texts = parts.add_parser("corpora", help="compressed text files from books and downloads")
+    texts.add_argument("--books", type=Path, required=True, help="xz file of books, each starting with '# Title:'")
+    texts.add_argument("--downloads", type=Path, required=True, help="what training/data/fetch.sh downloaded")
+    texts.add_argument("--out", type=Path, required=True)
+    texts.add_argument("--books-mb", type=float, default=95, help="book text to keep (default %(default)s)")
+    rows = parts.add_parser("shards", help="token shards, packed rows and the evaluation mix")
+    rows.add_argument("--corpus", type=Path, required=True)
+    rows.add_argument("--tokenizer", type=Path, required=True)
+    rows.add_argument("--out", type=Path, required=True)
+    rows.add_argument("--samples", type=int, default=1_200_000, help="generated conversations (default %(default)s)")
+    rows.add_argument("--tokens", type=int, default=420_000_000, help="tokens in packed rows (default %(default)s)")
+    rows.add_argument("--width", type=int, default=4097, help="tokens of a row and one (default %(default)s)")
+    rows.add_argument("--tasks", type=int, default=100, help="held-out tasks of each group (default %(default)s)")
+    args = parser.parse_args()
+    if args.part == "corpora":
+        corpora.build(args.books, args.downloads, args.out, args.books_mb)
+    else:
+        shards.build(args.corpus, args.tokenizer, args.out, args.samples, args.tokens, args.width, args.tasks)
+
+
+if __name__ == "__main__":
+    main()

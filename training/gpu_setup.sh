@@ -1,0 +1,13 @@
+# Sourced by the GPU scripts: carried wheels into /tmp/site, a writable result folder, caches that outlive a command.
+set -euo pipefail
+# WORK: where state lives between commands; SHARDS and EVALUATE: more options for those parts (to try this at toy size)
+: "${WORK:=/tmp}" "${SHARDS:=}" "${EVALUATE:=}" "${OUT:=$WORK/out}" "${PYTHON:=python3}"
+SITE=$WORK/site
+if [ ! -e "$SITE/.done" ]; then
+    $PYTHON -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$SITE" .whl/*.whl
+    touch "$SITE/.done"
+fi
+export PYTHONPATH="$SITE:$PWD" PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
+export TORCHINDUCTOR_CACHE_DIR=$WORK/inductor TRITON_CACHE_DIR=$WORK/triton PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+mkdir -p "$OUT"
+CORPUS=.train/corpus TOKENIZER=.train/tokenizer.json
