@@ -27,7 +27,7 @@ lint: $(STAMP)-dev
 	@$(BIN)/python tools/check.py --no-tests
 
 format: $(STAMP)-dev
-	@$(BIN)/ruff check --fix . && $(BIN)/ruff format --check . || true
+	@$(BIN)/ruff check --fix .
 
 clean:
 	rm -rf $(VENV) build
@@ -44,7 +44,7 @@ $(STAMP)-run: $(VENV)/.made $(SOURCES)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".$(EXTRA)" $(CONSTRAINTS)
 	@touch $@
 
-$(STAMP)-dev: $(STAMP)-run
-	@echo "Installing what the checks need ..."
+$(STAMP)-dev: $(VENV)/.made $(SOURCES)
+	@echo "Installing Strata, building its extension, and installing what the checks need (the first time takes minutes) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]" -c constraints.txt
-	@touch $@
+	@touch $@ $(STAMP)-run

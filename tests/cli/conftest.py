@@ -10,7 +10,7 @@ from strata.cli import model as cli_model
 from strata.text import Tokenizer
 from strata.text.bytelevel import ALPHABET
 
-FAKE_ENGINE = Path(__file__).parent.parent / "server" / "fake_engine.py"
+FAKE_ENGINE = Path(__file__).parent.parent / "server" / "scripted_engine.py"
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import httpx
 import numpy as np
 import pytest
 
+import strata
 from strata.cli.chat import Conversation
 from strata.cli.main import COMMANDS, main
 from strata.cli.model import model_name
@@ -71,7 +73,7 @@ def test_no_demo_model_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     from strata.errors import UsageError
 
     (tmp_path / "data").mkdir()
-    monkeypatch.setattr(defaults.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(strata, "__file__", str(tmp_path / "__init__.py"))
     with pytest.raises(UsageError, match="no demo model.*--model"):
         defaults.demo_model()
     (tmp_path / "data" / "strata-demo-q8.gguf").touch()
@@ -139,23 +141,26 @@ def test_conversation_commands() -> None:
     assert "no such command" in str(talk.command("/think maybe"))
 
 
-def _serve_in_child(record: Path, *more: str) -> "subprocess.Popen[str]":
-    """`strata serve` in a process of its own, with the scripted engine in the engine's place."""
+def _in_child(record: Path, *words: str, mode: str = "normal") -> "subprocess.Popen[str]":
+    """A command in a process of its own, with the scripted engine in the engine's place."""
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import conftest, pytest, pathlib
 with pytest.MonkeyPatch.context() as patch:
     conftest.fake_model.__wrapped__(pathlib.Path({str(record.parent)!r}), patch)
+    from strata.cli import model
+    command = [*model.engine_command(None, None), "--mode", {mode!r}]
+    patch.setattr(model, "engine_command", lambda path, options: command)
     from strata.cli.main import main
-    sys.exit(main(["serve", "--model", "m", *{list(more)!r}]))
+    sys.exit(main([*{list(words)!r}, "--model", "m"]))
 """
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_says_where_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    with _serve_in_child(tmp_path / "record", "--port", "0") as child:
+    with _in_child(tmp_path / "record", "serve", "--port", "0") as child:
         assert child.stdout is not None
         assert child.stderr is not None
         watchdog = threading.Timer(30, child.kill)
@@ -173,6 +178,52 @@ def test_serve_says_where_and_ends_cleanly(tmp_path: Path, number: signal.Signal
         watchdog.cancel()
         assert "Traceback" not in child.stderr.read()
     assert (tmp_path / "record").read_text().splitlines()[-1] == "quit"
+
+
+def test_serve_ends_at_once_on_the_second_interrupt(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    with _in_child(record, "serve", "--port", "0") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        watchdog = threading.Timer(30, child.kill)
+        watchdog.start()
+        url = re.search(r"http://\S+", child.stdout.readline())
+        assert url is not None
+        body = {"messages": [{"role": "user", "content": "slow 400"}]}
+        address = f"{url.group()}/v1/chat/completions"
+        asking = threading.Thread(target=lambda: httpx.post(address, json=body, timeout=30))
+        asking.start()
+        while "GEN" not in record.read_text():
+            time.sleep(0.02)
+        os.kill(child.pid, signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(1)
+        os.kill(child.pid, signal.SIGINT)
+        assert child.wait(4) == 0
+        asking.join(10)
+        watchdog.cancel()
+        said = child.stderr.read()
+        assert "the reply in progress has 7 s to finish; Ctrl-C again ends it at once" in said
+        assert "Traceback" not in said
+    assert record.read_text().splitlines()[-3:] == ["STOP", "QUIT", "quit"]
+
+
+@pytest.mark.parametrize("during", ["loading", "generating"])
+def test_sigterm_ends_the_engine_too(tmp_path: Path, during: str) -> None:
+    record = tmp_path / "record"
+    mode = "normal" if during == "generating" else "never"
+    with _in_child(record, "generate", "--chat", "slow 400", mode=mode) as child:
+        wanted = "GEN" if during == "generating" else "start"
+        deadline = time.monotonic() + 30
+        while not (record.exists() and wanted in record.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(20) == 128 + signal.SIGTERM
+        assert child.stderr is not None
+        assert "Traceback" not in child.stderr.read()
+    pid = int(record.read_text().split()[1])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_interrupted_reply_stops_the_engine_and_the_chat_goes_on(

@@ -19,7 +19,7 @@ from strata.server.supervisor import Limits, Supervisor
 from strata.text import Tokenizer
 from strata.text.bytelevel import ALPHABET
 
-FAKE_ENGINE = Path(__file__).parent / "fake_engine.py"
+FAKE_ENGINE = Path(__file__).parent / "scripted_engine.py"
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"

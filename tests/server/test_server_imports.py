@@ -1,4 +1,4 @@
-"""The server's process must not need torch or numpy: every module imports in a fresh interpreter that forbids them."""
+"""The rooms of server and text need no torch and no numpy: each module imports in an interpreter that forbids them."""
 
 import pkgutil
 import subprocess

@@ -107,10 +107,11 @@ class _Pool:
 def _pack_job(job: tuple[Path, int, int, int]) -> np.ndarray:
     """Rows filled with whole documents; a text cut at a row's end goes on, a long conversation starts a row."""
     folder, seed, count, width = job
-    names = [n for n in MIX if len(np.load(folder / f"{n}.ends.npy"))]
+    mix = _shared["mix"]
+    names = [n for n in mix if len(np.load(folder / f"{n}.ends.npy"))]
     pools = {n: _Pool(folder, n, seed * 100 + i) for i, n in enumerate(names)}
     spent = dict.fromkeys(names, 0.0)
-    total = sum(MIX[n] for n in names)
+    total = sum(mix[n] for n in names)
     rows = np.zeros((count, width), np.uint16)
     waiting: np.ndarray | None = None
     for row in rows:
@@ -118,7 +119,7 @@ def _pack_job(job: tuple[Path, int, int, int]) -> np.ndarray:
         while at < width:
             if waiting is None:
                 # the pool that lags most behind its share, so the mix holds exactly over time
-                name = min(names, key=lambda n: spent[n] / MIX[n] * total + 1e-9 * pools[n].at)
+                name = min(names, key=lambda n: spent[n] / mix[n] * total + 1e-9 * pools[n].at)
                 document = pools[name].next()
                 spent[name] += len(document)
                 if name in GROUPS and at and len(document) > max(width - at, 1024):
@@ -149,17 +150,19 @@ def _pack_job(job: tuple[Path, int, int, int]) -> np.ndarray:
     return rows
 
 
-def build(corpus: Path, tokenizer: Path, out: Path, samples: int, tokens: int, width: int, each: int) -> None:
+def build(
+    corpus: Path, tokenizer: Path, out: Path, samples: int, tokens: int, width: int, each: int, mix: dict[str, float]
+) -> None:
     """Everything the training run reads, in `out`; skipped when it is there already."""
     done = out / "done.json"
-    wanted = {"samples": samples, "tokens": tokens, "width": width, "tasks": each, "mix": MIX, "groups": GROUPS}
+    wanted = {"samples": samples, "tokens": tokens, "width": width, "tasks": each, "mix": mix, "groups": GROUPS}
     if done.exists() and json.loads(done.read_text()) == wanted:
         print(f"{out}: already there")
         return
     start = time.time()
     (out / "held").mkdir(parents=True, exist_ok=True)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _shared.update(tokenizer=Tokenizer.from_file(str(tokenizer)), sources=load_sources(corpus), row=width)
+    _shared.update(tokenizer=Tokenizer.from_file(str(tokenizer)), sources=load_sources(corpus), row=width, mix=mix)
     workers = os.cpu_count() or 1
     context = multiprocessing.get_context("fork")
     with context.Pool(workers) as pool:

@@ -5,10 +5,13 @@ import asyncio
 import contextlib
 import math
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -21,6 +24,7 @@ from strata.units import bytes_text, count_text
 from strata.weights import Checkpoint, open_checkpoint
 
 Show = Callable[[Event], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ def progress(text: str) -> Iterator[None]:
 class Session:
     """An engine of one's own for a command of the terminal: started here, asked from synchronous code, ended here.
 
-    Ctrl-C during `run` cancels what runs (the engine gets STOP) and raises KeyboardInterrupt.
+    Ctrl-C during `run` cancels what runs (the engine gets STOP) and raises KeyboardInterrupt. SIGTERM does so too, but
+    raises SystemExit: the command ends, and its engine with it.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -115,11 +120,16 @@ class Session:
         self.card = card_for(options)
         self._engine: Supervisor | None = None
         self._options = options
+        self._task: asyncio.Task[Any] | None = None
+        self._closing = False
+        self._old_handler: Any = None
 
     def __enter__(self) -> "Session":
+        with contextlib.suppress(ValueError):  # outside the main thread, which alone may set handlers
+            self._old_handler = signal.signal(signal.SIGTERM, self._terminate)
         try:
             with progress(f"Loading {self.card}"):
-                self.context = self._runner.run(self._start())
+                self.context = self._wait(self._start())
         except BaseException:
             self.close()
             raise
@@ -135,14 +145,37 @@ class Session:
 
     def close(self) -> None:
         """End the engine."""
+        self._closing = True
         if self._engine is not None:
             self._runner.run(self._engine.close())
             self._engine = None
         self._runner.close()
+        if self._old_handler is not None:
+            signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
 
     def run(self, ask: Ask, show: Show) -> None:
         """One generation; each event is given to `show`."""
-        self._runner.run(self._generate(ask, show))
+        self._wait(self._generate(ask, show))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        async def main() -> T:
+            self._task = asyncio.current_task()
+            try:
+                return await work
+            finally:
+                self._task = None
+
+        try:
+            return self._runner.run(main())
+        except asyncio.CancelledError:
+            raise SystemExit(128 + signal.SIGTERM) from None
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        if self._task is not None:
+            self._runner.get_loop().call_soon_threadsafe(self._task.cancel)
+        elif not self._closing:
+            raise SystemExit(128 + number)
 
     async def _generate(self, ask: Ask, show: Show) -> None:
         prepared = await self.generator.prepare(ask)

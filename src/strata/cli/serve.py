@@ -4,12 +4,15 @@ import argparse
 import asyncio
 import socket
 
-from strata import __version__, settings
+from strata import __version__, logs, settings
 from strata.cli.model import ModelCard, card_for, set_up_logs, supervisor_for
 from strata.server.app import Service, create_app
 from strata.server.generation import Generator
 from strata.server.guard import Access, split_keys
 from strata.server.listen import DRAIN_S, HttpServer, bind
+
+LOG = logs.get("server")
+REPLY_S = DRAIN_S - 3
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,7 +31,13 @@ async def _serve(options: argparse.Namespace, access: Access, card: ModelCard, l
     engine = supervisor_for(card.path, options)
     generator = Generator(engine, card.tokenizer, name=card.name)
     app = create_app(Service(generator, engine, access))
-    server = HttpServer(app, listener, on_end=lambda: engine.begin_drain(stop_after_s=DRAIN_S - 3))
+
+    def drain() -> None:
+        if engine.running:
+            LOG.warning("ending: the reply in progress has %d s to finish; Ctrl-C again ends it at once", REPLY_S)
+        engine.begin_drain(stop_after_s=REPLY_S)
+
+    server = HttpServer(app, listener, on_end=drain)
     serving = asyncio.create_task(server.run())
     starting = asyncio.create_task(engine.start())
     try:

@@ -32,8 +32,9 @@ def quantized_product(rows: Rows, w: Matrix) -> F32:
     quantized = rows.quantized
     count = quantized.q.shape[0]
     y = new_output((count, w.n))
+    integers = quantized.q.reshape(count, rows.x.shape[1])
     _native.quantized_product(
-        quantized.q.reshape(count, w.k), quantized.scale, parts.values, parts.scales, parts.minimums, parts.min_scales, y
+        integers, quantized.scale, parts.values, parts.scales, parts.minimums, parts.min_scales, y
     )
     return y
 

@@ -24,8 +24,8 @@ log = logs.get("model")
 class Model:
     """A loaded model.
 
-    `name`, `vocab_size`, `context_length` (tokens), `eos_ids` (tokens that end an answer), `turn_id` (opens a turn; None
-    where the vocabulary has no such token).
+    `name`, `vocab_size`, `context_length` (tokens), `eos_ids` (tokens that end an answer), `turn_id` (opens a turn;
+    None where the vocabulary has no such token).
     """
 
     def __init__(self, checkpoint: Checkpoint, reference: Reference, context: int) -> None:

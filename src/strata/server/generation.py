@@ -39,15 +39,15 @@ class Sampling:
     seed: int | None = None
 
     def check(self) -> None:
-        """Raises RequestError naming the first value that is out of its range."""
+        """Raises ValueRangeError for the first value that is out of its range."""
         for name, value, low, high in (
             ("temperature", self.temperature, 0.0, 100.0), ("top_p", self.top_p, 0.0, 1.0),
             ("min_p", self.min_p, 0.0, 1.0), ("top_k", self.top_k, 0, 2**31 - 1),
         ):  # fmt: skip
             if not (math.isfinite(value) and low <= value <= high):
-                raise RequestError(f"{name} must be from {low:g} to {high:g}, not {value!r}.")
+                raise ValueRangeError(name, f"{name} must be from {low:g} to {high:g}, not {value!r}.")
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
-            raise RequestError(f"seed must fit in 64 bits, not {self.seed}.")
+            raise ValueRangeError("seed", f"seed must fit in 64 bits, not {self.seed}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Generator:
             )
         wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
         if wanted is None or wanted < 1:
-            raise RequestError(f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
+            raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
         return Prepared(ask, _command(tuple(ids), min(wanted, room), ask.sampling), context, inside)
 
     def _render(self, ask: Ask) -> str:
@@ -220,6 +220,14 @@ class Generator:
                 raise RequestError(f"Thinking cannot be switched off: {self.name}'s chat template has no such switch.")
             options["enable_thinking"] = thinking
         return options
+
+
+class ValueRangeError(RequestError):
+    """A value of the request is out of its range; `name` says which."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class ContextError(RequestError):

@@ -13,7 +13,7 @@ import msgspec
 
 from strata.errors import RequestError, StrataError
 from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable
-from strata.server.generation import Ask, ContextError, End, Sampling
+from strata.server.generation import Ask, ContextError, End, Sampling, ValueRangeError
 from strata.text import Part, Piece
 
 
@@ -253,6 +253,8 @@ def error(failure: StrataError) -> tuple[int, dict[str, Any], dict[str, str]]:
             status, kind, code, param = 400, "invalid_request_error", "context_length_exceeded", "messages"
         case FieldError():
             status, kind, code, param = 400, "invalid_request_error", failure.code or "invalid_value", failure.param
+        case ValueRangeError():
+            status, kind, code, param = 400, "invalid_request_error", "invalid_value", failure.name
         case RequestError():
             status, kind, code = 400, "invalid_request_error", "invalid_value"
         case EngineRefused() if failure.about_request:

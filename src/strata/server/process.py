@@ -76,7 +76,8 @@ class EngineProcess:
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                item = await asyncio.wait_for(self._reports.get(), left)
+                async with asyncio.timeout(left):
+                    item = await self._reports.get()
             except TimeoutError:
                 self.kill()
                 raise EngineStalled(
@@ -125,7 +126,8 @@ class EngineProcess:
         while True:
             left = max(0.0, self._last_line + silence_s - time.monotonic()) if silence_s else None
             try:
-                item = await asyncio.wait_for(self._reports.get(), left)
+                async with asyncio.timeout(left):
+                    item = await self._reports.get()
             except TimeoutError:
                 if time.monotonic() - self._last_line < silence_s:
                     continue
@@ -164,7 +166,8 @@ class EngineProcess:
                 with contextlib.suppress(ProcessLookupError):
                     end()
             try:
-                await asyncio.wait_for(self._process.wait(), grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._process.wait()
                 break
             except TimeoutError:
                 continue

@@ -45,7 +45,8 @@ class Feed(Generic[T]):
     async def settle(self, limit_s: float) -> None:
         """Wait for the first event, at most `limit_s`; an error that came instead of any event is raised here."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._arrived.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self._arrived.wait()
         if not self._queue.empty():
             first = self._queue.get_nowait()
             if isinstance(first, Exception):
@@ -59,7 +60,8 @@ class Feed(Generic[T]):
     async def next(self, limit_s: float) -> T | None:
         """The next event, or None after `limit_s` without one. Raises StopAsyncIteration at the end, or the error."""
         try:
-            item = await asyncio.wait_for(self._queue.get(), limit_s)
+            async with asyncio.timeout(limit_s):
+                item = await self._queue.get()
         except TimeoutError:
             return None
         if item is _END:

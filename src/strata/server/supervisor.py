@@ -126,8 +126,9 @@ class Supervisor:
             self._current.stop()
 
     async def close(self) -> None:
-        """End the engine and everything that belongs to it."""
+        """End the engine and everything that belongs to it, a request in progress too."""
         self.begin_drain()
+        self._stop_current()
         self.state = State.CLOSED
         tasks = [task for task in (self._keeper, *self._tasks) if task is not None]
         for task in tasks:
@@ -237,7 +238,8 @@ class Run:
             self._supervisor._current = self
             silence = self._supervisor.limits.silence_s
             try:
-                await asyncio.wait_for(self._process.drain(), silence or None)
+                async with asyncio.timeout(silence or None):
+                    await self._process.drain()
             except TimeoutError:
                 self._process.kill()
                 raise EngineStalled(

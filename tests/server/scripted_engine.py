@@ -1,6 +1,6 @@
 """An engine that plays parts: it speaks the line protocol and answers by what the last user message says.
 
-Run as `fake_engine.py --record FILE --mode MODE`; ids 0 to 255 are bytes, 256 and up are conftest's special tokens.
+Run as `scripted_engine.py --record FILE --mode MODE`; ids 0 to 255 are bytes, 256 and up are conftest's special tokens.
 """
 
 import argparse
@@ -24,6 +24,11 @@ LINES: "queue.Queue[str]" = queue.Queue()
 def say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def complain(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def record(line: str) -> None:
@@ -65,8 +70,8 @@ def reply(ids: list[int], keys: str) -> tuple[list[int], float]:
             return [121] * 400, 0.0
         case "die":
             if rest == "loudly":
-                print("12:34:56 WARNING strata.cpu: half full", file=sys.stderr, flush=True)
-            print("about to fall over", file=sys.stderr, flush=True)
+                complain("12:34:56 WARNING strata.cpu: half full")
+            complain("about to fall over")
             say("T 65")
             say("T 66")
             time.sleep(0.05)
@@ -115,10 +120,10 @@ def main() -> int:
         case "never":
             time.sleep(3600)
         case "crash":
-            print("a shard is on fire", file=sys.stderr, flush=True)
+            complain("a shard is on fire")
             return 3
         case "refuse":
-            print("strata: tiny.gguf: tensor output.weight is missing.", file=sys.stderr, flush=True)
+            complain("strata: tiny.gguf: tensor output.weight is missing.")
             return 1
         case "fatal":
             say("FATAL tiny.gguf is truncated.")
