@@ -49,10 +49,14 @@ def demo(path: Path) -> None:
     ratio = found.ours / found.llama
     print(f"mean KL of {found.positions}: ours {found.ours:.3e}, llama.cpp {found.llama:.3e}, ratio {ratio:.2f}")
     if ours.spec.mtp_layers:
+        theirs = oracle_drafts.llama(path, tokens[:64], 160)
         for name, drafts in (
-            ("llama.cpp", oracle_drafts.llama(path, tokens[:64], 160)),
-            ("ours, with its extra row", oracle_drafts.ours(ours, tokens[:64], 160, zero_row=True)),
-            ("ours", oracle_drafts.ours(ours, tokens[:64], 160)),
+            ("llama.cpp", theirs),
+            (
+                "ours on its text, with its extra row",
+                oracle_drafts.ours(ours, tokens[:64], 160, zero_row=True, text=theirs.text),
+            ),
+            ("ours on its text", oracle_drafts.ours(ours, tokens[:64], 160, text=theirs.text)),
         ):
             print(f"drafts accepted: {drafts.accepted} of {drafts.drafted} ({name})")
 

@@ -24,11 +24,16 @@ class Drafts:
     text: list[int]
 
 
-def ours(model: Ours, prompt: list[int], count: int, *, zero_row: bool = False) -> Drafts:
-    """Greedy text of `count` tokens, and the drafts on it; `zero_row` lays the rows out as llama.cpp does."""
-    state, tokens = LaneState.empty(model.spec), list(prompt)
+def ours(
+    model: Ours, prompt: list[int], count: int, *, zero_row: bool = False, text: list[int] | None = None
+) -> Drafts:
+    """Greedy text of `count` tokens, and the drafts on it; `zero_row` lays the rows out as llama.cpp does.
+
+    `text` is taken instead of our own greedy one: two engines part at near ties, and then draft on different texts.
+    """
+    state, tokens = LaneState.empty(model.spec), [*prompt, *(text or [])]
     streams = model.model.trunk([Segment(state, tokens, 0)])
-    for _ in range(count):
+    for _ in range(0 if text else count):
         tokens.append(int(model.model.logits(streams[-1:], model.model.weights.head)[0].argmax()))
         streams = np.concatenate([streams, model.model.trunk([Segment(state, tokens[-1:], 0)])])
     rows, following = streams[:-1], tokens[1:]
