@@ -72,14 +72,3 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
     if variable.minimum is not None and not value >= variable.minimum:
         raise UsageError(f"{name}={text} must be at least {variable.minimum:g}.")
     return value
-
-
-def child_environment(changes: Mapping[str, str | None]) -> dict[str, str]:
-    """This process's environment for a child process, with some variables set (or removed: None)."""
-    environment = dict(os.environ)
-    for key, value in changes.items():
-        if value is None:
-            environment.pop(key, None)
-        else:
-            environment[key] = value
-    return environment

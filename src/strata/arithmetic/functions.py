@@ -6,7 +6,7 @@ every bit (docs/arithmetic.md, section 5). Accuracy against a double exp: below 
 
 import numpy as np
 
-from strata.arithmetic.types import F32, Array
+from strata.arithmetic.types import F32
 
 f32 = np.float32
 
@@ -94,8 +94,3 @@ def round_to(x: F32, kind: str) -> F32:
 def constant_rsqrt(n: int) -> np.float32:
     """1/sqrt(n) as the correctly rounded fp32 of a double: the attention scale and the delta rule's query scale."""
     return f32(1.0 / np.sqrt(np.float64(n)))
-
-
-def as_f32(x: Array) -> F32:
-    """x as a C-contiguous fp32 array."""
-    return np.ascontiguousarray(x, np.float32)

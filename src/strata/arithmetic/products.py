@@ -3,7 +3,7 @@
 `y[n] = sum_k x[k] W[n, k]` in the order of docs/arithmetic.md, sections 3 and 4.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -58,7 +58,6 @@ class Matrix:
     raw: U8
     n: int
     k: int
-    _integers: "Integers | None" = field(default=None, repr=False)
 
     @property
     def is_float(self) -> bool:
@@ -70,12 +69,10 @@ class Matrix:
         """The whole matrix dequantized to fp32 (n, k)."""
         return formats.dequantize(self.format, self.raw, self.n, self.k)
 
-    @property
+    @cached_property
     def integers(self) -> "Integers":
         """The integer form, unpacked on first use and kept."""
-        if self._integers is None:
-            self._integers = Integers.unpack(self)
-        return self._integers
+        return Integers.unpack(self)
 
     def rows(self, ids: I64) -> F32:
         """Dequantized rows `ids`, fp32 (len(ids), k), read straight from the file's bytes."""

@@ -5,15 +5,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from strata.arithmetic.sampling import Sampling
-from strata.engine.protocol import Gen
+from strata.engine.protocol import CONTEXT_RESERVE, Gen
 from strata.engine.scheduler import Demand
 from strata.errors import RequestError
 
 if TYPE_CHECKING:
     from strata.model import LaneState
-
-# Clients of the line protocol count on it: a request is admitted if prompt + max_new leave 8 positions of the context.
-CONTEXT_RESERVE = 8
 
 
 class Phase(Enum):

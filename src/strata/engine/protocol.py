@@ -15,6 +15,8 @@ from strata.errors import EngineError, RequestError
 EXPECTED = "expected: GEN <max_new> ..."
 NO_SLOT = "BGEN: no such free slot (--batch N) or a bad max_new"
 NO_VISION = "this engine was started without --vision"
+# Clients count on it: a request is admitted if prompt + max_new leave this many positions of the context.
+CONTEXT_RESERVE = 8
 FINISHES = ("stop", "length", "cancel", "pool", "handoff")
 
 _IDS = re.compile(r"[0-9]{1,10}(?:[,\s]+[0-9]{1,10})*")

@@ -1,7 +1,7 @@
 """Families of models: a family is its facts as data (spec, tensor names, shapes). The door recognises and checks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,12 +37,10 @@ def open_family(checkpoint: Checkpoint) -> Opened:
     """Recognise a checkpoint's family and check every tensor; FamilyError or WeightsError names the first fault."""
     spec = _spec(checkpoint)
     source = _source(checkpoint, spec)
-    for need in qwen4_exp.tensors(spec):
-        if not source.has(need.name):
-            if need.optional:
-                continue
+    for need, found in _found(spec, source):
+        if found is None:
             raise FamilyError(f"{checkpoint.path.name}: tensor {need.name} of shape {list(need.shape)} is missing.")
-        problem = _misfit(need, source.get(need.name).shape)
+        problem = _misfit(need, found)
         if problem:
             raise FamilyError(f"{checkpoint.path.name}: {problem}")
     strangers = _strangers(checkpoint, spec)
@@ -52,6 +50,15 @@ def open_family(checkpoint: Checkpoint) -> Opened:
             "...); leaving them out would change the answers."
         )
     return Opened(spec, source)
+
+
+def _found(spec: Spec, source: Source) -> Iterator[tuple[Tensor, tuple[int, ...] | None]]:
+    """Every tensor the family needs with the shape found; None: missing. Absent optional ones are left out."""
+    for need in qwen4_exp.tensors(spec):
+        if source.has(need.name):
+            yield need, source.get(need.name).shape
+        elif not need.optional:
+            yield need, None
 
 
 def _strangers(checkpoint: Checkpoint, spec: Spec) -> list[str]:
@@ -72,13 +79,12 @@ def describe(checkpoint: Checkpoint) -> Description:
         return Description(_family_name(checkpoint), None, {"other": everything}, [], [str(error)])
     parts: dict[str, list[str]] = {}
     missing, problems = [], []
-    for need in qwen4_exp.tensors(spec):
-        if not source.has(need.name):
-            if not need.optional:
-                missing.append(need.name)
+    for need, found in _found(spec, source):
+        if found is None:
+            missing.append(need.name)
             continue
         parts.setdefault(need.part, []).append(need.name)
-        problem = _misfit(need, source.get(need.name).shape)
+        problem = _misfit(need, found)
         if problem:
             problems.append(problem)
     strangers = _strangers(checkpoint, spec)

@@ -73,16 +73,19 @@ class SafetensorsSource:
     def __init__(self, checkpoint: Checkpoint, rules: Mapping[str, tuple[tuple[str, ...], Rule]]) -> None:
         self._checkpoint = checkpoint
         self._rules = rules
+        self._made: dict[str, TensorData] = {}
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds every tensor that the canonical one is made of."""
         return name in self._rules and all(part in self._checkpoint.tensors for part in self._rules[name][0])
 
     def get(self, name: str) -> TensorData:
-        """The tensor made by its rule."""
+        """The tensor made by its rule, once: checking its shape and binding it share the work and the bytes."""
         if name not in self._rules:
             raise FamilyError(f"{self._checkpoint.path.name}: no tensor of the checkpoint stands for {name}.")
-        return self._rules[name][1](self)
+        if name not in self._made:
+            self._made[name] = self._rules[name][1](self)
+        return self._made[name]
 
     def read(self, name: str) -> TensorData:
         """A tensor of the checkpoint under its own name; it must be of a float type."""

@@ -59,7 +59,7 @@ def load(
     """Open, check and prepare the model at `path` (a GGUF, a safetensors file or directory).
 
     `kv` is the type of the attention caches, `context` a limit below the model's own, `threads` is for the C++ ops
-    (one today, whatever is asked). `progress(what, done, total)` is called while weights are unpacked.
+    (one today, whatever is asked). `progress(what, done, total)` is called when what every token needs is unpacked.
     Raises WeightsError, FamilyError or UsageError with one sentence.
     """
     if kv not in KV_TYPES:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strata.engine.protocol import Done, Gen, Progress, Resume, Reused, Token
+from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, Progress, Resume, Reused, Token
 from strata.errors import RequestError
 from strata.server.failures import EngineUnavailable
 from strata.server.reply import Reply
@@ -18,8 +18,6 @@ from strata.server.supervisor import Run
 from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
 from strata.text.template import CHATML
 
-CONTEXT_MARGIN = 8
-"""Positions that the engine keeps free at the end of its context."""
 REPEAT_LIMIT = 256
 """A reply that says one token this often in a row has lost its thread and is ended."""
 _SEED_ZERO = 0x9E3779B97F4A7C15  # the protocol reads seed 0 as "from the clock", but a client's 0 is a seed
@@ -176,11 +174,12 @@ class Generator:
             inside = False
         if not ids:
             raise RequestError("The prompt is empty.")
-        room = context - len(ids) - CONTEXT_MARGIN
+        room = context - len(ids) - CONTEXT_RESERVE
         if room < 1:
             raise ContextError(
                 f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
-                f"{context - CONTEXT_MARGIN - 1}; shorten the conversation or start the server with a larger --context."
+                f"{context - CONTEXT_RESERVE - 1}; shorten the conversation or start the server with a larger "
+                "--context."
             )
         wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
         if wanted is None or wanted < 1:

@@ -36,7 +36,6 @@ class EngineProcess:
         self.log_tail: deque[str] = deque(maxlen=LOG_LINES)
         self.info: Mapping[str, int | str] = {}
         self.max_context = 0
-        self.ready_at: float | None = None
         self.requests = 0
         self._pumps = [asyncio.create_task(self._pump_reports()), asyncio.create_task(self._pump_log())]
 
@@ -87,7 +86,6 @@ class EngineProcess:
                 self.info = item.values
             elif isinstance(item, Ready):
                 self.max_context = item.max_context
-                self.ready_at = time.monotonic()
                 return
             elif isinstance(item, Err | Fatal):
                 said = item.reason

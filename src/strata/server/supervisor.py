@@ -5,9 +5,8 @@ DONE or ERR. Whatever goes wrong on the way ends the request with an error that 
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -298,16 +297,3 @@ class Run:
         if self._tokens:
             return f"writing this reply (after {self._tokens} tokens)"
         return f"reading this request's prompt of {prompt} tokens"
-
-
-@contextlib.asynccontextmanager
-async def running_engine(
-    command: Sequence[str], *, env: Mapping[str, str] | None = None, limits: Limits | None = None
-) -> AsyncIterator[Supervisor]:
-    """A supervisor whose engine is ready, and ended with the block. Raises EngineError when it cannot start."""
-    supervisor = Supervisor(command, env=env, limits=limits)
-    try:
-        await supervisor.start()
-        yield supervisor
-    finally:
-        await supervisor.close()
