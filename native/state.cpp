@@ -1,0 +1,140 @@
+#include "state.h"
+
+#include <algorithm>
+
+namespace strata {
+
+bool Scratch::poison = false;
+
+namespace {
+
+std::shared_ptr<std::uint8_t[]> shared_bytes(std::size_t bytes) {
+    return std::shared_ptr<std::uint8_t[]>(aligned<std::uint8_t>(bytes).release(), Free());
+}
+
+}  // namespace
+
+void move_tail(std::vector<float>& tail, const float* fresh, std::size_t count, std::size_t width) {
+    const std::size_t rows = tail.size() / (width ? width : 1);
+    if (count >= rows) {
+        std::copy(fresh + (count - rows) * width, fresh + count * width, tail.begin());
+        return;
+    }
+    std::move(tail.begin() + std::ptrdiff_t(count * width), tail.end(), tail.begin());
+    std::copy(fresh, fresh + count * width, tail.end() - std::ptrdiff_t(count * width));
+}
+
+ChunkedRows::ChunkedRows(std::size_t groups, std::size_t width, KvType type)
+    : groups_(groups), width_(width), row_bytes_(width * kv_bytes(type)) {}
+
+void ChunkedRows::prepare(std::size_t from, std::size_t to) {
+    if (to == from) return;
+    chunks_.resize(std::min(chunks_.size(), (to + chunk_rows - 1) / chunk_rows));
+    for (std::size_t c = from / chunk_rows; c * chunk_rows < to; ++c) {
+        if (c == chunks_.size()) {
+            chunks_.push_back(shared_bytes(chunk_bytes()));
+        } else if (chunks_[c].use_count() > 1) {
+            Chunk own = shared_bytes(chunk_bytes());
+            const std::size_t kept = from > c * chunk_rows ? from - c * chunk_rows : 0;
+            for (std::size_t g = 0; g < groups_; ++g) {
+                const std::size_t start = g * chunk_rows * row_bytes_;
+                std::memcpy(own.get() + start, chunks_[c].get() + start, kept * row_bytes_);
+            }
+            chunks_[c] = std::move(own);
+        }
+    }
+}
+
+void ChunkedRows::keep(std::size_t length) {
+    chunks_.resize(std::min(chunks_.size(), (length + chunk_rows - 1) / chunk_rows));
+}
+
+std::size_t ChunkedRows::own_chunks() const {
+    return std::size_t(std::count_if(chunks_.begin(), chunks_.end(), [](const Chunk& c) { return c.use_count() == 1; }));
+}
+
+AttentionCache::AttentionCache(const Spec& spec, std::size_t ratio_)
+    : k(spec.attention.kv_heads, spec.attention.head_dim, spec.kv),
+      v(spec.attention.kv_heads, spec.attention.head_dim, spec.kv),
+      index(1, spec.attention.index_dim, spec.kv),
+      ratio(ratio_),
+      index_dim(spec.attention.index_dim) {}
+
+void AttentionCache::grow(std::size_t count, const float* raw) {
+    k.prepare(total(), total() + count);
+    v.prepare(total(), total() + count);
+    if (ratio) {
+        index.prepare(total() / ratio, (total() + count) / ratio);
+        open.insert(open.end(), raw, raw + count * index_dim);
+    }
+    extra += count;
+}
+
+void AttentionCache::accept(std::size_t count) {
+    const std::size_t before = length;
+    length += count;
+    extra = 0;
+    k.keep(length);
+    v.keep(length);
+    if (!ratio) return;
+    index.keep(length / ratio);
+    const std::size_t first = before / ratio * ratio, start = length / ratio * ratio;
+    open.resize((length - first) * index_dim);
+    open.erase(open.begin(), open.begin() + std::ptrdiff_t((start - first) * index_dim));
+}
+
+DeltaState::DeltaState(const DeltaSpec& spec)
+    : width(spec.conv_width()), tail_rows(spec.conv_taps - 1), tail(tail_rows * width, 0.0f) {
+    const std::size_t size = spec.value_heads * spec.key_dim * spec.value_dim;
+    state = std::shared_ptr<float[]>(aligned<float>(size).release(), Free());
+    std::fill(state.get(), state.get() + size, 0.0f);
+}
+
+void DeltaState::accept(std::size_t count) {
+    replay = count;
+    if (count == 0)
+        rows.reset();
+    else
+        move_tail(tail, rows->qkv.data(), count, width);
+}
+
+NgramState::NgramState(const NgramSpec& spec, std::size_t wide_)
+    : wide(wide_), tokens(spec.order - 1, spec.eos), tail(spec.tail_rows() * wide_, 0.0f) {}
+
+void NgramState::advance(const std::int64_t* fresh, const float* rows, std::size_t count) {
+    tokens.insert(tokens.end(), fresh, fresh + count);
+    tokens.erase(tokens.begin(), tokens.begin() + std::ptrdiff_t(count));
+    move_tail(tail, rows, count, wide);
+}
+
+void NgramState::accept(std::size_t count) {
+    advance(undecided_tokens.data(), undecided_rows.data(), count);
+    undecided_tokens.clear();
+    undecided_rows.clear();
+}
+
+Lane::Lane(std::shared_ptr<const Spec> spec_, bool drafts_) : spec(std::move(spec_)), drafts(drafts_) {
+    for (std::size_t layer = 0; layer < spec->layers(); ++layer) {
+        if (spec->delta_layers[layer])
+            delta.emplace_back(spec->delta);
+        else
+            attention.emplace_back(*spec, spec->ratios[layer]);
+    }
+    if (spec->has_ngram) ngram.emplace_back(spec->ngram, spec->wide());
+    if (spec->has_mtp) mtp.emplace_back(*spec, spec->ratios[spec->layers()]);
+}
+
+void Lane::accept(std::size_t count) {
+    for (DeltaState& state : delta) state.accept(count);
+    for (AttentionCache& cache : attention) cache.accept(count);
+    for (NgramState& state : ngram) state.accept(count);
+    if (drafts) {
+        const std::size_t dropped = undecided - count;
+        waiting.resize(waiting.size() - dropped * spec->wide());
+        following.resize(following.size() - dropped);
+    }
+    length += count;
+    undecided = 0;
+}
+
+}  // namespace strata
