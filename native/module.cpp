@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "bind_product.h"
 #include "ops.h"
 
 namespace nb = nanobind;
@@ -29,7 +30,7 @@ void quantized_product(In<std::int8_t, 2> q, In<float, 2> d, In<std::int16_t, 2>
                        std::optional<In<std::int16_t, 2>> minimums, std::optional<In<float, 2>> min_scales,
                        Out<float, 2> y) {
     const std::size_t n = values.shape(0), k = values.shape(1), rows = q.shape(0);
-    need(k % 32 == 0 && k <= strata::max_k, "K (a multiple of 32 up to the limit)", k, strata::max_k);
+    need(k % 32 == 0 && k <= strata::max_k_plain, "K (a multiple of 32 up to the limit)", k, strata::max_k_plain);
     need_equal("q's K", q.shape(1), k);
     need_equal("rows of d", d.shape(0), rows);
     need_equal("blocks of d", d.shape(1), k / 32);
@@ -67,6 +68,7 @@ void gated_delta_rule(Out<float, 3> state, In<float, 3> q, In<float, 3> k, In<fl
 
 NB_MODULE(_native, m) {
     m.doc() = "The ops in C++, bit for bit those of strata.arithmetic.";
+    strata::bind_product(m);
     m.def("quantized_product", &quantized_product, nb::arg("q"), nb::arg("d"), nb::arg("values"), nb::arg("scales"),
           nb::arg("minimums").none(), nb::arg("min_scales").none(), nb::arg("y"),
           "y (R, N) = int8 rows q (R, K) with scales d (R, K/32) times integer weights (N, K) with scales and minimums.");

@@ -15,10 +15,16 @@ struct IntegerMatrix {
     std::size_t n, k, group;
 };
 
-constexpr std::size_t max_k = 16384;  // columns of a matrix: one widened row stays on the stack
+constexpr std::size_t max_k_plain = 16384;  // columns of a matrix: one widened row stays on the stack
 
 // y (rows, n) = quantized rows q (rows, k) with scales d (rows, k/32) times the matrix; docs/arithmetic.md, section 3.
 void quantized_product(const IntegerMatrix& w, const std::int8_t* q, const float* d, std::size_t rows, float* y);
+
+struct Record;
+
+// The same for row `row` of the matrix and one row of records (native/product.h); partials: k / 128 + 1 floats, padded to
+// a power of two.
+float plain_product(const IntegerMatrix& w, std::size_t row, const Record* records, float* partials);
 
 // The gated delta rule over `tokens` rows of one conversation; state (heads, dk, dv) is updated in place.
 // q, k (tokens, heads, dk), v and out (tokens, heads, dv), decay and beta (tokens, heads); docs/arithmetic.md, section 9.

@@ -1,9 +1,9 @@
 #include "ops.h"
+#include "product.h"
 
 namespace strata {
 namespace {
 
-constexpr std::size_t block = 32;
 constexpr std::size_t blocks_a_segment = 4;
 
 // Pairwise sum of count partials, neighbours first, padded with +0 to a power of two. Overwrites p.
@@ -59,9 +59,20 @@ float row_product(const IntegerMatrix& w, std::size_t row, const std::int16_t* q
 
 }  // namespace
 
+float plain_product(const IntegerMatrix& w, std::size_t row, const Record* records, float* partials) {
+    const std::size_t blocks = w.k / block;
+    std::int16_t wide[max_k_plain];
+    float d[max_k_plain / block];
+    for (std::size_t b = 0; b < blocks; ++b) {
+        d[b] = records[b].scale;
+        for (std::size_t i = 0; i < block; ++i) wide[b * block + i] = records[b].q[i];
+    }
+    return row_product(w, row, wide, d, partials);
+}
+
 void quantized_product(const IntegerMatrix& w, const std::int8_t* q, const float* d, std::size_t rows, float* y) {
-    float partials[max_k / (block * blocks_a_segment)];
-    std::int16_t wide[max_k];
+    float partials[max_k_plain / (block * blocks_a_segment)];
+    std::int16_t wide[max_k_plain];
     const std::size_t blocks = w.k / block;
     for (std::size_t r = 0; r < rows; ++r) {
         for (std::size_t i = 0; i < w.k; ++i) wide[i] = q[r * w.k + i];

@@ -32,6 +32,12 @@ VARIABLES: tuple[Variable, ...] = (
         choices=("native", "reference"),
     ),
     Variable(
+        "STRATA_ISA",
+        str,
+        "auto",
+        "instruction set of the C++ ops: portable, avx2, avx512vnni, amx, or the best of the machine (auto)",
+    ),
+    Variable(
         "STRATA_WATCHDOG_S",
         float,
         60.0,

@@ -9,6 +9,7 @@ from strata.arithmetic import Matrix, Ops, Rows
 from strata.arithmetic.products import float_product, flush_scales
 from strata.arithmetic.types import F32
 from strata.cpu import _native
+from strata.cpu.products import choose_isa
 from strata.formats import Unpacked
 
 __all__ = ["gated_delta_rule", "ops", "product", "quantized_product"]
@@ -17,7 +18,8 @@ _unpacked: "weakref.WeakKeyDictionary[Matrix, Unpacked]" = weakref.WeakKeyDictio
 
 
 def ops() -> Ops:
-    """The ops of this room, for `strata.arithmetic.Reference`."""
+    """The ops of this room, for `strata.arithmetic.Reference`; UsageError if STRATA_ISA cannot be used here."""
+    choose_isa()
     return Ops(product=product, gated_delta_rule=gated_delta_rule)
 
 

@@ -1,0 +1,110 @@
+// Bindings of the products and of the choice of an instruction set.
+#include "bind_product.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <new>
+#include <string>
+
+#include "dispatch.h"
+
+namespace nb = nanobind;
+
+namespace strata {
+namespace {
+
+template <typename T, std::size_t Rank>
+using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+template <typename T, std::size_t Rank>
+using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+
+// Aligned memory for one call from Python; the window's ops bring their own.
+struct Aligned {
+    explicit Aligned(std::size_t bytes) : data(::operator new(bytes, std::align_val_t(64))) {}
+    ~Aligned() { ::operator delete(data, std::align_val_t(64)); }
+    Aligned(const Aligned&) = delete;
+    void* data;
+};
+
+void need(bool fits, const std::string& sentence) {
+    if (!fits) throw std::invalid_argument(sentence);
+}
+
+void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw,
+          std::optional<MatrixHandle::Bytes> tiles) {
+    new (self) MatrixHandle;
+    self->matrix = matrix_at(format, n, k, raw.data(), tiles ? tiles->data() : nullptr);
+    const std::size_t wanted = n * self->matrix.row_bytes;
+    need(raw.size() == wanted, "raw is " + std::to_string(raw.size()) + " bytes; " + std::to_string(wanted) + " are needed");
+    self->raw = raw;
+    self->tiles = tiles;
+}
+
+void give_integers(MatrixHandle& self, In<std::int16_t, 2> values, In<float, 2> scales,
+                   std::optional<In<std::int16_t, 2>> minimums, std::optional<In<float, 2>> min_scales) {
+    const std::size_t n = self.matrix.n, k = self.matrix.k;
+    need(values.size() == n * k, "values do not fit the matrix");
+    self.integers = {values.data(), scales.data(), minimums ? minimums->data() : nullptr,
+                     min_scales ? min_scales->data() : nullptr, n, k, k / scales.shape(1)};
+    self.kept = nb::make_tuple(values, scales, minimums, min_scales);
+    self.matrix.integers = &self.integers;
+}
+
+void run_product(const MatrixHandle& w, In<float, 2> x, Out<float, 2> y, std::optional<In<std::uint32_t, 1>> row_index,
+                 std::size_t first_tile, std::size_t last_tile) {
+    const Matrix& m = w.matrix;
+    const std::size_t rows = x.shape(0), count = row_index ? row_index->shape(0) : rows;
+    need(x.shape(1) == m.k, "x's K is " + std::to_string(x.shape(1)) + "; " + std::to_string(m.k) + " is needed");
+    need(y.shape(0) == count && y.shape(1) == m.n, "y has to be (" + std::to_string(count) + ", " + std::to_string(m.n) + ")");
+    for (std::size_t i = 0; row_index && i < count; ++i)
+        need(row_index->data()[i] < rows, "row " + std::to_string(row_index->data()[i]) + " of " + std::to_string(rows));
+    const std::size_t tiles = tiles_of(m);
+    nb::gil_scoped_release free_gil;
+    Aligned memory(activation_bytes(rows, m.k)), scratch(product_scratch_bytes(m.k));
+    const Activations a = activations_at(memory.data, x.data(), rows, m.k);
+    quantize_rows(a, 0, rows);
+    product(m, a, row_index ? row_index->data() : nullptr, count, first_tile, last_tile < tiles ? last_tile : tiles,
+            y.data(), m.n, scratch.data);
+}
+
+void run_quantize(In<float, 2> x, Out<std::int8_t, 2> q, Out<float, 2> scale) {
+    const std::size_t rows = x.shape(0), k = x.shape(1), blocks = (k + block - 1) / block;
+    need(q.shape(0) == rows && q.shape(1) == blocks * block, "q does not fit x");
+    need(scale.shape(0) == rows && scale.shape(1) == blocks, "scale does not fit x");
+    nb::gil_scoped_release free_gil;
+    Aligned memory(activation_bytes(rows, k));
+    const Activations a = activations_at(memory.data, x.data(), rows, k);
+    quantize_rows(a, 0, rows);
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t b = 0; b < blocks; ++b) {
+            const Record& record = a.records[r * a.stride + b];
+            scale.data()[r * blocks + b] = record.scale;
+            for (std::size_t i = 0; i < block; ++i) q.data()[(r * blocks + b) * block + i] = record.q[i];
+        }
+}
+
+}  // namespace
+
+void bind_product(nb::module_& m) {
+    nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
+        .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"),
+             nb::arg("tiles").none() = nb::none())
+        .def("give_integers", &give_integers, nb::arg("values"), nb::arg("scales"), nb::arg("minimums").none(),
+             nb::arg("min_scales").none())
+        .def_prop_ro("n", [](const MatrixHandle& w) { return w.matrix.n; })
+        .def_prop_ro("k", [](const MatrixHandle& w) { return w.matrix.k; })
+        .def_prop_ro("tiles", [](const MatrixHandle& w) { return tiles_of(w.matrix); });
+    m.def("product", &run_product, nb::arg("w"), nb::arg("x"), nb::arg("y"), nb::arg("row_index").none() = nb::none(),
+          nb::arg("first_tile") = 0, nb::arg("last_tile") = std::size_t(-1),
+          "y (count, n) = rows of x (R, k), or those at row_index, times w; only the columns of the tiles asked for.");
+    m.def("quantize_rows", &run_quantize, nb::arg("x"), nb::arg("q"), nb::arg("scale"),
+          "Rows x (R, K) as int8 blocks q (R, B * 32) and scales (R, B).");
+    m.def("available_isas", &available_isas, "Instruction sets of this build that this machine runs, slowest first.");
+    m.def("select_isa", &select_isa, nb::arg("name"), "Choose an instruction set by name, or the best (auto).");
+    m.def("selected_isa", &selected_isa, "The instruction set in use.");
+}
+
+}  // namespace strata

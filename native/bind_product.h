@@ -1,0 +1,23 @@
+// A weight matrix as Python hands it to the ops: the description, and the arrays that keep its bytes alive.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+
+#include "ops.h"
+#include "product.h"
+
+namespace strata {
+
+struct MatrixHandle {
+    using Bytes = nanobind::ndarray<const std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+    Matrix matrix{};
+    std::optional<Bytes> raw, tiles;
+    IntegerMatrix integers{};
+    nanobind::object kept;  // arrays of the integer form
+};
+
+void bind_product(nanobind::module_& m);
+
+}  // namespace strata

@@ -1,0 +1,34 @@
+// The table of kernels: one function pointer an op, filled once an instruction set (native/kernels/all.cpp).
+//
+// Rules for native/kernels/*.cpp: everything lives in `namespace strata::STRATA_ISA`, and there in an unnamed namespace,
+// except `fill_...(Kernels&)`. No std templates and no inline functions of shared headers: a weak symbol compiled with
+// AVX-512 could be the one that the linker keeps for all.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "product.h"
+
+namespace strata {
+
+constexpr int max_formats = 64;  // ggml type numbers
+
+struct Kernels {
+    // Rows first..last of a.x into a.records and a.transposed.
+    void (*quantize_rows)(const Activations& a, std::size_t first, std::size_t last);
+
+    // Tiles of one format; null where it has none. `scratch`: product_scratch_bytes(k).
+    using Product = void (*)(const Matrix& w, const Activations& a, const std::uint32_t* row_index, std::size_t count,
+                             std::size_t first_tile, std::size_t last_tile, float* y, std::size_t y_stride,
+                             void* scratch);
+    Product product[max_formats];
+
+    // Sixteen rows of the file (pointers, may repeat) to one tile.
+    using Repack = void (*)(const std::uint8_t* const rows[16], std::size_t k, std::uint8_t* tile);
+    Repack repack[max_formats];
+};
+
+// The kernels in use: the best that the machine has, or what select_isa chose.
+const Kernels& kernels();
+
+}  // namespace strata
