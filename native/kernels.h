@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "product.h"
+#include "window_kernels.h"
 
 namespace strata {
 
@@ -26,6 +27,8 @@ struct Kernels {
     // Sixteen rows of the file (pointers, may repeat) to one tile.
     using Repack = void (*)(const std::uint8_t* const rows[16], std::size_t k, std::uint8_t* tile);
     Repack repack[max_formats];
+
+    WindowKernels window;
 };
 
 // The kernels in use: the best that the machine has, or what select_isa chose.

@@ -42,6 +42,9 @@ public:
         return reinterpret_cast<T*>(memory_.get());
     }
 
+    // What the last `get` gave.
+    void* current() const { return memory_.get(); }
+
     static bool poison;
 
 private:

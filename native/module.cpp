@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "bind_forward.h"
 #include "bind_product.h"
 #include "ops.h"
 
@@ -69,6 +70,10 @@ void gated_delta_rule(Out<float, 3> state, In<float, 3> q, In<float, 3> k, In<fl
 NB_MODULE(_native, m) {
     m.doc() = "The ops in C++, bit for bit those of strata.arithmetic.";
     strata::bind_product(m);
+    strata::bind_forward(m);
+    strata::bind_state(m);
+    strata::bind_sampling(m);
+    strata::bind_ops(m);
     m.def("quantized_product", &quantized_product, nb::arg("q"), nb::arg("d"), nb::arg("values"), nb::arg("scales"),
           nb::arg("minimums").none(), nb::arg("min_scales").none(), nb::arg("y"),
           "y (R, N) = int8 rows q (R, K) with scales d (R, K/32) times integer weights (N, K) with scales and minimums.");

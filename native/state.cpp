@@ -70,17 +70,21 @@ void AttentionCache::grow(std::size_t count, const float* raw) {
     extra += count;
 }
 
-void AttentionCache::accept(std::size_t count) {
-    const std::size_t before = length;
+void AttentionCache::commit(std::size_t count) {
+    const std::size_t first = ratio ? length / ratio * ratio : 0;
     length += count;
+    extra -= count;
+    if (ratio) open.erase(open.begin(), open.begin() + std::ptrdiff_t((length / ratio * ratio - first) * index_dim));
+}
+
+void AttentionCache::accept(std::size_t count) {
+    commit(count);
     extra = 0;
     k.keep(length);
     v.keep(length);
     if (!ratio) return;
     index.keep(length / ratio);
-    const std::size_t first = before / ratio * ratio, start = length / ratio * ratio;
-    open.resize((length - first) * index_dim);
-    open.erase(open.begin(), open.begin() + std::ptrdiff_t((start - first) * index_dim));
+    open.resize((length - length / ratio * ratio) * index_dim);
 }
 
 DeltaState::DeltaState(const DeltaSpec& spec)

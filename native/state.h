@@ -53,6 +53,8 @@ struct AttentionCache {
     // Make room for `count` rows after all that are there, and put their raw index keys (count, Di; null without an
     // indexer) behind the open ones.
     void grow(std::size_t count, const float* raw);
+    // The first `count` undecided rows are decided: kept for good.
+    void commit(std::size_t count);
     // Keep `count` of the undecided rows and forget the others.
     void accept(std::size_t count);
 

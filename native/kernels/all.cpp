@@ -5,8 +5,18 @@ namespace strata {
 namespace STRATA_ISA {
 
 void fill_quantize(Kernels&);
+void fill_norms(Kernels&);
+void fill_elementwise(Kernels&);
+void fill_delta_rule(Kernels&);
+void fill_attend(Kernels&);
 
-void fill(Kernels& k) { fill_quantize(k); }
+void fill(Kernels& k) {
+    fill_quantize(k);
+    fill_norms(k);
+    fill_elementwise(k);
+    fill_delta_rule(k);
+    fill_attend(k);
+}
 
 }  // namespace STRATA_ISA
 }  // namespace strata

@@ -1,0 +1,20 @@
+// Python's description of a model (nested dicts) to Spec and Weights.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "model.h"
+
+namespace strata {
+
+struct Described {
+    std::shared_ptr<Spec> spec;
+    Weights weights;
+    std::size_t largest_k = 1;
+};
+
+// Throws std::invalid_argument or a Python error for what does not fit; `kept` gets every object that is pointed into.
+Described describe(nanobind::dict spec, nanobind::dict weights, nanobind::list kept);
+
+}  // namespace strata

@@ -1,0 +1,57 @@
+// Included by simd_math.h inside its namespace: AVX2, two registers a vector.
+STRATA_OP Floats load_some(const float* p, std::size_t count) {
+    float v[16] = {};
+    for (std::size_t i = 0; i < count; ++i) v[i] = p[i];
+    return load_floats(v);
+}
+STRATA_OP Floats div(Floats x, Floats y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+STRATA_OP Floats larger(Floats x, Floats y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+STRATA_OP Floats smaller(Floats x, Floats y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+STRATA_OP Floats zero_where_less(Floats x, Floats limit, Floats y) {
+    return {_mm256_and_ps(_mm256_cmp_ps(x.a, limit.a, _CMP_NLT_UQ), y.a),
+            _mm256_and_ps(_mm256_cmp_ps(x.b, limit.b, _CMP_NLT_UQ), y.b)};
+}
+STRATA_OP Floats by_sign(Floats x, Floats yes, Floats no) {
+    const __m256 zero = _mm256_setzero_ps();
+    return {_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(x.a, zero, _CMP_GE_OQ)),
+            _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(x.b, zero, _CMP_GE_OQ))};
+}
+STRATA_OP Floats minus_magnitude(Floats x) {
+    const __m256 sign = _mm256_castsi256_ps(_mm256_set1_epi32(std::int32_t(0x80000000u)));
+    return {_mm256_or_ps(x.a, sign), _mm256_or_ps(x.b, sign)};
+}
+STRATA_OP __m256 power_of(__m256 shifted) {
+    const __m256i e = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x4B400000 - 127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+}
+STRATA_OP Floats power_of(Floats shifted) { return {power_of(shifted.a), power_of(shifted.b)}; }
+STRATA_OP float first_of(Floats v) { return _mm256_cvtss_f32(v.a); }
+STRATA_OP __m256 bfloats8_at(const void* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+STRATA_OP Floats bfloats_at(const void* p) { return {bfloats8_at(p), bfloats8_at(static_cast<const char*>(p) + 16)}; }
+STRATA_OP __m256i bfloat_bits(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+}
+STRATA_OP void store_bfloats(void* p, Floats x) {
+    const __m256i packed = _mm256_packus_epi32(bfloat_bits(x.a), bfloat_bits(x.b));
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
+}
+STRATA_OP void store_halves(void* p, Floats x) {
+    constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    __m128i* out = static_cast<__m128i*>(p);
+    _mm_storeu_si128(out, _mm256_cvtps_ph(x.a, nearest));
+    _mm_storeu_si128(out + 1, _mm256_cvtps_ph(x.b, nearest));
+}
+STRATA_OP float tree8(__m256 v) {
+    v = _mm256_add_ps(v, _mm256_permute_ps(v, 0xB1));
+    v = _mm256_add_ps(v, _mm256_permute_ps(v, 0x4E));
+    return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+STRATA_OP float tree16(Floats v) { return tree8(v.a) + tree8(v.b); }
