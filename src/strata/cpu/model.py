@@ -48,7 +48,7 @@ class NativeModel:
     ) -> F32:
         """Advance lane i by tokens[i], the last tentative[i] undecided; logits of the rows from logits_from[i] on.
 
-        Rows of all lanes in order, fp32 (rows, vocabulary). `streams`: (all rows, S*D), filled with the trunk's streams.
+        Rows of all lanes in order, fp32 (rows, vocabulary). `streams`: (all rows, S*D), filled with the trunk's.
         """
         arrays = [np.ascontiguousarray(t, np.int64) for t in tokens]
         rows = sum(len(t) - first for t, first in zip(arrays, logits_from, strict=True))

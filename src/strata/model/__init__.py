@@ -5,13 +5,18 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from strata import cpu, families, logs, settings
-from strata.arithmetic import LaneState, Ops, Reference, Segment, bind
+from strata import families, logs, settings
+from strata.arithmetic import Reference, bind
+from strata.cpu.model import NativeModel
 from strata.errors import FamilyError, UsageError
+from strata.families import Spec
+from strata.model.reference import ReferencePath
+from strata.model.segment import LaneState, Segment
 from strata.weights import Checkpoint, open_checkpoint
 
 __all__ = ["KV_TYPES", "LaneState", "Model", "Segment", "load"]
@@ -25,27 +30,54 @@ class Model:
     """A loaded model.
 
     `name`, `vocab_size`, `context_length` (tokens), `eos_ids` (tokens that end an answer), `turn_id` (opens a turn;
-    None where the vocabulary has no such token).
+    None where the vocabulary has no such token), `can_draft` (it has an MTP block).
     """
 
-    def __init__(self, checkpoint: Checkpoint, reference: Reference, context: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, spec: Spec, path: NativeModel | ReferencePath, context: int) -> None:
         self._checkpoint = checkpoint
-        self._reference = reference
-        self.spec = reference.spec
-        self.name = reference.spec.name
-        self.vocab_size = reference.spec.vocab_size
+        self._path: Any = path  # its lanes are its own
+        self.spec = spec
+        self.name = spec.name
+        self.vocab_size = spec.vocab_size
         self.context_length = context
+        self.can_draft = bool(spec.mtp_layers)
         self.eos_ids = _eos_ids(checkpoint)
         self.turn_id = _token_id(checkpoint, "<|im_start|>")
 
-    def new_state(self) -> LaneState:
-        """An empty conversation."""
-        return LaneState.empty(self.spec)
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        return int(self._path.threads)
+
+    def new_state(self, drafts: bool = False) -> LaneState:
+        """An empty conversation. `drafts`: the MTP block follows it, so that `draft` can be asked."""
+        lane: LaneState = self._path.new_lane(drafts)
+        return lane
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
-        """Advance every state by its tokens; logits fp32 (wanted rows of all segments in order, vocabulary)."""
-        with np.errstate(all="ignore"):  # infinities and NaN are the row's own result, checked where a token is drawn
-            return self._reference.forward(segments)
+        """Advance every state by its tokens; logits fp32 (wanted rows of all segments in order, vocabulary).
+
+        Raises UsageError for a conversation with undecided rows, one that stands in two segments, and a token that the
+        vocabulary does not have.
+        """
+        try:
+            logits: npt.NDArray[np.float32] = self._path.forward(
+                [s.state for s in segments],
+                [s.tokens for s in segments],
+                [s.tentative for s in segments],
+                [s.logits_from for s in segments],
+            )
+        except ValueError as error:
+            raise UsageError(f"The window cannot be computed: {error}.") from error
+        return logits
+
+    def draft(self, states: Sequence[LaneState], tokens: Sequence[int], depth: int) -> npt.NDArray[np.int64]:
+        """Greedy drafts of the MTP block, int64 (len(states), depth), of what may follow tokens[i].
+
+        tokens[i] is the next token of states[i] (drawn, not yet computed). The states do not change.
+        """
+        drafts: npt.NDArray[np.int64] = self._path.draft(states, tokens, depth)
+        return drafts
 
 
 def load(
@@ -58,8 +90,8 @@ def load(
 ) -> Model:
     """Open, check and prepare the model at `path` (a GGUF, a safetensors file or directory).
 
-    `kv` is the type of the attention caches, `context` a limit below the model's own, `threads` is for the C++ ops
-    (one today, whatever is asked). `progress(what, done, total)` is called when what every token needs is unpacked.
+    `kv` is the type of the attention caches, `context` a limit below the model's own, `threads` of the C++ ops (0: one
+    a physical core that this process may use). `progress(what, done, total)` is called while weights are made ready.
     Raises WeightsError, FamilyError or UsageError with one sentence.
     """
     if kv not in KV_TYPES:
@@ -69,26 +101,16 @@ def load(
     limit = opened.spec.context_length
     if context is not None and not 1 <= context <= limit:
         raise UsageError(f"A context of {context} tokens was asked for, but the model has 1 to {limit}.")
-    if threads > 1:
-        log.info(
-            "threads=%d: the C++ ops of this version run on one thread; the option is kept for the next ones", threads
-        )
     weights = bind(opened.source, opened.spec)
-    reference = Reference(opened.spec, weights, kv, _ops())
-    _warm(reference, opened.spec.layers, progress)
-    return Model(checkpoint, reference, context or limit)
-
-
-def _ops() -> Ops:
-    return cpu.ops() if settings.read("STRATA_OPS") == "native" else Ops()
-
-
-def _warm(reference: Reference, layers: int, progress: Progress | None) -> None:
-    """Unpack what every token needs, so that the first answer is not slower than the others."""
-    with np.errstate(all="ignore"):
-        reference.forward([Segment(LaneState.empty(reference.spec), [0], 0)])
+    computes: NativeModel | ReferencePath
+    if settings.read("STRATA_OPS") == "native":
+        computes = NativeModel(opened.spec, weights, kv, threads)
+        log.info("computing in C++ with %d threads", computes.threads)
+    else:
+        computes = ReferencePath(Reference(opened.spec, weights, kv))
     if progress is not None:
-        progress("weights", layers, layers)
+        progress("weights", opened.spec.layers, opened.spec.layers)
+    return Model(checkpoint, opened.spec, computes, context or limit)
 
 
 def _token_id(checkpoint: Checkpoint, text: str) -> int | None:

@@ -1,0 +1,27 @@
+"""Drawing a token in C++, with the bits of `strata.arithmetic.sampling` (docs/arithmetic.md, section 15)."""
+
+import math
+
+import numpy as np
+
+from strata.arithmetic.sampling import MASK, Sampling
+from strata.arithmetic.types import F32
+from strata.cpu import _native
+from strata.errors import RequestError
+
+
+def sample(logits: F32, sampling: Sampling, *, choice: int, position: int) -> int:
+    """Draw the token at `position` from one row of logits (V,); RequestError on a NaN logit."""
+    token = _native.sample(
+        np.ascontiguousarray(logits, np.float32),
+        sampling.temperature,
+        sampling.top_p,
+        max(0, sampling.top_k),
+        math.ceil(sampling.min_p * 2**30) if sampling.min_p else 0,
+        sampling.seed & MASK,
+        choice,
+        position,
+    )
+    if token < 0:
+        raise RequestError(f"The model gave a NaN logit at position {position}: its file may be damaged.")
+    return token
