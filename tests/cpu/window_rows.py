@@ -28,7 +28,8 @@ def same(got, want):
     """Whether two arrays have the same bits; of a NaN only its place counts."""
     got, want = np.asarray(got, f32), np.asarray(want, f32)
     nan = np.isnan(want)
-    return got.shape == want.shape and np.array_equal(np.isnan(got), nan) and got[~nan].tobytes() == want[~nan].tobytes()
+    same_nan = got.shape == want.shape and np.array_equal(np.isnan(got), nan)
+    return same_nan and got[~nan].tobytes() == want[~nan].tobytes()
 
 
 def nan_filled(*shape):

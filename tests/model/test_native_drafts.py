@@ -62,7 +62,7 @@ def test_a_window_of_drafts_alone_and_of_several_lanes(models):
 
 
 def test_an_accepted_draft_waits_in_a_copy_too(models):
-    """The recurrent state is behind by the accepted rows until the next window; a checkpoint made in between holds them."""
+    """The recurrent state is behind by the accepted rows until the next window; a checkpoint in between holds them."""
     model, tokens = models.native(), models.tokens(2, 50)
     lane = model.new_lane()
     model.forward([lane], [tokens[:30]], [3], [30])
