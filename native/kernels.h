@@ -26,6 +26,14 @@ struct Kernels {
     // Sixteen rows of the file (pointers, may repeat) to one tile.
     using Repack = void (*)(const std::uint8_t* const rows[16], std::size_t k, std::uint8_t* tile);
     Repack repack[max_formats];
+
+    // Bounds of the machine, for benchmarks: read `bytes` once; steps * 12 dots of 64 products in registers.
+    int (*read_memory)(const std::uint8_t* p, std::size_t bytes);
+    int (*dot_registers)(std::size_t steps);
+
+    // Blocks of 32 in a group of a format's tile, and the bytes of a group of nb blocks.
+    std::size_t group_blocks[max_formats];
+    std::size_t (*group_bytes[max_formats])(std::size_t nb);
 };
 
 // The kernels in use: the best that the machine has, or what select_isa chose.

@@ -4,9 +4,17 @@
 namespace strata {
 namespace STRATA_ISA {
 
+void fill_measure(Kernels&);
+void fill_product_k(Kernels&);
+void fill_product_nibbles(Kernels&);
 void fill_quantize(Kernels&);
 
-void fill(Kernels& k) { fill_quantize(k); }
+void fill(Kernels& k) {
+    fill_measure(k);
+    fill_product_k(k);
+    fill_product_nibbles(k);
+    fill_quantize(k);
+}
 
 }  // namespace STRATA_ISA
 }  // namespace strata
