@@ -151,10 +151,9 @@ void select(In<float, 1> values, Out<std::uint32_t, 1> chosen, bool ranked) {
 
 void dequantize(const MatrixHandle& w, In<std::int64_t, 1> rows, Out<float, 2> y) {
     need(y.shape(0) == rows.size() && y.shape(1) == w.matrix.k, "y does not fit");
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t i = 0; i < rows.size(); ++i)
         need(rows.data()[i] >= 0 && std::size_t(rows.data()[i]) < w.matrix.n, "a row is outside the matrix");
-        dequantize_row(w.matrix, std::size_t(rows.data()[i]), y.data() + i * w.matrix.k);
-    }
+    dequantize_rows(w.matrix, rows.data(), rows.size(), y.data(), w.matrix.k);
 }
 
 }  // namespace

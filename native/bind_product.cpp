@@ -10,6 +10,7 @@
 #include <string>
 
 #include "dispatch.h"
+#include "kernels.h"
 
 namespace nb = nanobind;
 
@@ -33,14 +34,22 @@ void need(bool fits, const std::string& sentence) {
     if (!fits) throw std::invalid_argument(sentence);
 }
 
-void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw,
-          std::optional<MatrixHandle::Bytes> tiles) {
+void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw) {
     new (self) MatrixHandle;
-    self->matrix = matrix_at(format, n, k, raw.data(), tiles ? tiles->data() : nullptr);
+    self->matrix = matrix_at(format, n, k, raw.data(), nullptr);
     const std::size_t wanted = n * self->matrix.row_bytes;
     need(raw.size() == wanted, "raw is " + std::to_string(raw.size()) + " bytes; " + std::to_string(wanted) + " are needed");
     self->raw = raw;
-    self->tiles = tiles;
+}
+
+MatrixHandle with_tiles(const MatrixHandle& self, MatrixHandle::Bytes tiles) {
+    const std::size_t wanted = repacked_bytes(self.matrix.format, self.matrix.n, self.matrix.k);
+    need(wanted && tiles.size() == wanted,
+         "tiles is " + std::to_string(tiles.size()) + " bytes; " + std::to_string(wanted) + " are needed");
+    MatrixHandle with = self;
+    with.matrix.tiles = tiles.data();
+    with.tiles = tiles;
+    return with;
 }
 
 void give_integers(MatrixHandle& self, In<std::int16_t, 2> values, In<float, 2> scales,
@@ -70,6 +79,13 @@ void run_product(const MatrixHandle& w, In<float, 2> x, Out<float, 2> y, std::op
             y.data(), m.n, scratch.data);
 }
 
+void run_repack(const MatrixHandle& w, Out<std::uint8_t, 1> tiles) {
+    const std::size_t wanted = repacked_bytes(w.matrix.format, w.matrix.n, w.matrix.k);
+    need(tiles.size() == wanted, "tiles is " + std::to_string(tiles.size()) + " bytes; " + std::to_string(wanted) + " are needed");
+    nb::gil_scoped_release free_gil;
+    repack(w.matrix, tiles.data(), 0, tiles_of(w.matrix));
+}
+
 void run_quantize(In<float, 2> x, Out<std::int8_t, 2> q, Out<float, 2> scale) {
     const std::size_t rows = x.shape(0), k = x.shape(1), blocks = (k + block - 1) / block;
     need(q.shape(0) == rows && q.shape(1) == blocks * block, "q does not fit x");
@@ -86,22 +102,38 @@ void run_quantize(In<float, 2> x, Out<std::int8_t, 2> q, Out<float, 2> scale) {
         }
 }
 
+int run_read(In<std::uint8_t, 1> memory) {
+    nb::gil_scoped_release free_gil;
+    return kernels().read_memory(memory.data(), memory.size());
+}
+
+int run_dots(std::size_t steps) {
+    nb::gil_scoped_release free_gil;
+    return kernels().dot_registers(steps);
+}
+
 }  // namespace
 
 void bind_product(nb::module_& m) {
     nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
-        .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"),
-             nb::arg("tiles").none() = nb::none())
+        .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"))
         .def("give_integers", &give_integers, nb::arg("values"), nb::arg("scales"), nb::arg("minimums").none(),
              nb::arg("min_scales").none())
+        .def("with_tiles", &with_tiles, nb::arg("tiles"), "The same matrix, used as these tiles.")
+        .def_prop_ro("format", [](const MatrixHandle& w) { return w.matrix.format; })
         .def_prop_ro("n", [](const MatrixHandle& w) { return w.matrix.n; })
         .def_prop_ro("k", [](const MatrixHandle& w) { return w.matrix.k; })
         .def_prop_ro("tiles", [](const MatrixHandle& w) { return tiles_of(w.matrix); });
     m.def("product", &run_product, nb::arg("w"), nb::arg("x"), nb::arg("y"), nb::arg("row_index").none() = nb::none(),
           nb::arg("first_tile") = 0, nb::arg("last_tile") = std::size_t(-1),
           "y (count, n) = rows of x (R, k), or those at row_index, times w; only the columns of the tiles asked for.");
+    m.def("repack", &run_repack, nb::arg("w"), nb::arg("tiles"), "The bytes of w as tiles, repacked_bytes(...) of them.");
+    m.def("repacked_bytes", &repacked_bytes, nb::arg("format"), nb::arg("n"), nb::arg("k"),
+          "Bytes of a repacked matrix; 0 for float formats.");
     m.def("quantize_rows", &run_quantize, nb::arg("x"), nb::arg("q"), nb::arg("scale"),
           "Rows x (R, K) as int8 blocks q (R, B * 32) and scales (R, B).");
+    m.def("read_memory", &run_read, nb::arg("memory"), "Read the bytes once (a multiple of 512); for benchmarks.");
+    m.def("dot_registers", &run_dots, nb::arg("steps"), "steps * 12 dots of 64 int8 products in registers; for benchmarks.");
     m.def("available_isas", &available_isas, "Instruction sets of this build that this machine runs, slowest first.");
     m.def("select_isa", &select_isa, nb::arg("name"), "Choose an instruction set by name, or the best (auto).");
     m.def("selected_isa", &selected_isa, "The instruction set in use.");

@@ -23,7 +23,6 @@ STRATA_DECLARE(portable)
 #if defined(STRATA_HAS_AVX2)
 STRATA_DECLARE(avx2)
 STRATA_DECLARE(avx512vnni)
-STRATA_DECLARE(amx)
 #endif
 
 namespace {
@@ -70,7 +69,7 @@ bool runs_avx512vnni() {
     return runs_avx2() && saved({5, 6, 7}) && has(leaf(7).b, {16, 17, 30, 31}) && has(leaf(7).c, {1, 11});
 }
 
-bool runs_amx() {
+[[maybe_unused]] bool runs_amx() {
 #if defined(__linux__)
     constexpr long request_permission = 0x1023, tile_data = 18;  // arch_prctl(ARCH_REQ_XCOMP_PERM)
     return runs_avx512vnni() && saved({17, 18}) && has(leaf(7).d, {24, 25}) &&
@@ -86,7 +85,6 @@ const Isa isas[] = {
 #if defined(STRATA_HAS_AVX2)
     {"avx2", avx2::fill, runs_avx2},
     {"avx512vnni", avx512vnni::fill, runs_avx512vnni},
-    {"amx", amx::fill, runs_amx},
 #endif
 };
 

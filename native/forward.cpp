@@ -109,7 +109,7 @@ void Model::embed(const std::int64_t* tokens, std::size_t rows, float* streams) 
     const std::size_t hidden = spec_->hidden, wide = spec_->wide();
     each_row(rows, wide, [&](std::size_t r) {
         float* first = streams + r * wide;
-        dequantize_row(*weights_.embedding, std::size_t(tokens[r]), first);
+        dequantize_rows(*weights_.embedding, tokens + r, 1, first, hidden);
         for (std::size_t s = 1; s < spec_->streams; ++s) std::copy_n(first, hidden, first + s * hidden);
     });
 }

@@ -35,7 +35,7 @@ void Model::mtp_block(const std::vector<CacheSpan>& spans, const float* streams,
     float* both = at_.mtp_in.get<float>(rows * 2 * wide);
     each_row(rows, 8 * wide, [&](std::size_t r) {
         float* row = both + r * 2 * wide;
-        dequantize_row(*weights_.embedding, std::size_t(tokens[r]), row);
+        dequantize_rows(*weights_.embedding, tokens + r, 1, row, hidden);
         run.rms_norm(row, w.embedding_gamma, row, hidden, hidden, spec_->eps);
         for (std::size_t s = count; s-- > 0;) {
             float* to = row + s * 2 * hidden;

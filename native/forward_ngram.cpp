@@ -50,8 +50,7 @@ void Model::ngram(const std::int64_t* tokens, std::size_t rows, const std::vecto
     read_ahead(*w.table, ids, rows * some);
     float* gathered = at_.gathered.get<float>(rows * some * n.row_width);
     each_row(rows, 4 * some * n.row_width, [&](std::size_t r) {
-        for (std::size_t i = 0; i < some; ++i)
-            dequantize_row(*w.table, std::size_t(ids[r * some + i]), gathered + (r * some + i) * n.row_width);
+        dequantize_rows(*w.table, ids + r * some, some, gathered + r * some * n.row_width, n.row_width);
     });
     float* value = at_.value.get<float>(rows * hidden);
     float* key = at_.key.get<float>(rows * wide);

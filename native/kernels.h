@@ -28,6 +28,18 @@ struct Kernels {
     using Repack = void (*)(const std::uint8_t* const rows[16], std::size_t k, std::uint8_t* tile);
     Repack repack[max_formats];
 
+    // The first `count` of sixteen rows of the file (pointers, may repeat) as floats, k each.
+    using Dequantize = void (*)(const std::uint8_t* const rows[16], std::size_t k, std::size_t count, float* const out[16]);
+    Dequantize dequantize[max_formats];
+
+    // Bounds of the machine, for benchmarks: read `bytes` once; steps * 12 dots of 64 products in registers.
+    int (*read_memory)(const std::uint8_t* p, std::size_t bytes);
+    int (*dot_registers)(std::size_t steps);
+
+    // Blocks of 32 in a group of a format's tile, and the bytes of a group of nb blocks.
+    std::size_t group_blocks[max_formats];
+    std::size_t (*group_bytes[max_formats])(std::size_t nb);
+
     WindowKernels window;
 };
 

@@ -1,13 +1,8 @@
 // Rows times matrices in a window: rows are quantized once, and the work is split by tiles of the weight.
 #include "model.h"
+#include "rows.h"
 
 namespace strata {
-namespace {
-
-bool is_float(const Matrix& w) { return w.format == 0 || w.format == 1 || w.format == 30; }
-
-}  // namespace
-
 Activations Model::activations(const float* x, std::size_t rows, std::size_t k, Scratch& memory, bool quantize) {
     const Activations a = activations_at(memory.get<std::uint8_t>(activation_bytes(rows, k)), x, rows, k);
     if (!quantize) return a;

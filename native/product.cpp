@@ -48,7 +48,28 @@ const Grids& grids() { return the_grids; }
 
 Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw, const std::uint8_t* tiles) {
     const Layout& row = layout(format, k);
-    return {format, n, k, tiles, raw, k / row.elements * row.bytes, 0, nullptr};
+    const std::size_t tile_bytes = repacked_bytes(format, tile_rows, k);
+    return {format, n, k, tiles, raw, k / row.elements * row.bytes, tile_bytes, nullptr};
+}
+
+std::size_t repacked_bytes(int format, std::size_t n, std::size_t k) {
+    layout(format, k);
+    const Kernels& table = kernels();
+    if (!table.product[format]) return 0;
+    const std::size_t blocks = k / block, group = table.group_blocks[format], rest = blocks % group;
+    const std::size_t tile = blocks / group * table.group_bytes[format](group) + (rest ? table.group_bytes[format](rest) : 0);
+    return (n + tile_rows - 1) / tile_rows * tile;
+}
+
+void repack(const Matrix& w, std::uint8_t* tiles, std::size_t first_tile, std::size_t last_tile) {
+    const std::uint8_t* rows[tile_rows];
+    for (std::size_t tile = first_tile; tile < last_tile; ++tile) {
+        for (std::size_t r = 0; r < tile_rows; ++r) {
+            const std::size_t n = tile * tile_rows + r;  // rows past the last one repeat it
+            rows[r] = w.raw + (n < w.n ? n : w.n - 1) * w.row_bytes;
+        }
+        kernels().repack[w.format](rows, w.k, tiles + tile * w.tile_bytes);
+    }
 }
 
 std::size_t activation_bytes(std::size_t rows, std::size_t k) {
@@ -66,7 +87,7 @@ void quantize_rows(const Activations& a, std::size_t first, std::size_t last) {
     kernels().quantize_rows(a, first, last);
 }
 
-std::size_t product_scratch_bytes(std::size_t k) { return (k / block + 1) * 1024 + (1 << 16); }
+std::size_t product_scratch_bytes(std::size_t k) { return (k / block + 8) * 1600; }
 
 namespace {
 
@@ -117,6 +138,8 @@ float plain_float_product(const Matrix& w, const float* x, std::size_t row, floa
 
 void product(const Matrix& w, const Activations& a, const std::uint32_t* row_index, std::size_t count,
              std::size_t first_tile, std::size_t last_tile, float* y, std::size_t y_stride, void* scratch) {
+    if (const Kernels::Product run = kernels().product[w.format])
+        return run(w, a, row_index, count, first_tile, last_tile, y, y_stride, scratch);
     const std::size_t end = last_tile * tile_rows < w.n ? last_tile * tile_rows : w.n;
     for (std::size_t i = 0; i < count; ++i) {
         const std::size_t row = row_index ? row_index[i] : i;

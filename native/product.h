@@ -25,7 +25,7 @@ constexpr std::size_t max_k = 1 << 20;  // columns of a matrix
 struct alignas(64) Record {
     std::int8_t q[block];
     float scale;
-    std::int32_t minus_sum[3];  // -(first half), -(second half), -(both)
+    std::int32_t minus_sum[3];  // -128 times the first half, the second, both
     float sum[3];               // the same sums, positive, as floats
     float unused;
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels.h"
@@ -11,17 +12,59 @@
 
 namespace strata {
 
-void dequantize_row(const Matrix& w, std::size_t row, float* out) {
-    if (w.format == 0 || w.format == 1 || w.format == 30) {
-        kernels().window.widen_row(w.raw + row * w.row_bytes, out, w.k, w.format);
-        return;
+namespace {
+
+constexpr int mxfp4 = 39;
+
+// MXFP4 keeps scales here that products take for 0.
+void mxfp4_row(const std::uint8_t* raw, std::size_t k, float* out) {
+    constexpr float doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    for (std::size_t at = 0; at < k; at += 32, raw += 17) {
+        const float scale = std::ldexp(1.0f, int(raw[0]) - 128);
+        for (std::size_t i = 0; i < 16; ++i) {
+            out[at + i] = doubled[raw[1 + i] & 15] * scale;
+            out[at + 16 + i] = doubled[raw[1 + i] >> 4] * scale;
+        }
     }
-    const IntegerMatrix& m = *w.integers;
+}
+
+// A format without a kernel: from the whole matrix as integers.
+void plain_row(const IntegerMatrix& m, std::size_t row, float* out) {
     const std::int16_t* values = m.values + row * m.k;
     const float* scales = m.scales + row * (m.k / m.group);
     for (std::size_t i = 0; i < m.k; ++i) {
         out[i] = float(values[i]) * scales[i / m.group];
         if (m.minimums) out[i] = out[i] - float(m.minimums[row * (m.k / 16) + i / 16]) * m.min_scales[row * (m.k / 32) + i / 32];
+    }
+}
+
+}  // namespace
+
+void dequantize_rows(const Matrix& w, const std::int64_t* rows, std::size_t count, float* out, std::size_t stride) {
+    const Kernels& run = kernels();
+    const auto raw = [&](std::size_t i) { return w.raw + std::size_t(rows[i]) * w.row_bytes; };
+    if (w.format != mxfp4 && run.dequantize[w.format]) {
+        for (std::size_t first = 0; first < count; first += 16) {
+            const std::size_t some = std::min<std::size_t>(16, count - first);
+            const std::uint8_t* from[16];
+            float* to[16];
+            for (std::size_t i = 0; i < 16; ++i) {
+                const std::size_t at = first + std::min(i, some - 1);
+                from[i] = raw(at);
+                to[i] = out + at * stride;
+            }
+            run.dequantize[w.format](from, w.k, some, to);
+        }
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        float* to = out + i * stride;
+        if (is_float(w))
+            run.window.widen_row(raw(i), to, w.k, w.format);
+        else if (w.format == mxfp4)
+            mxfp4_row(raw(i), w.k, to);
+        else
+            plain_row(*w.integers, std::size_t(rows[i]), to);
     }
 }
 

@@ -4,6 +4,9 @@
 namespace strata {
 namespace STRATA_ISA {
 
+void fill_measure(Kernels&);
+void fill_product_k(Kernels&);
+void fill_product_nibbles(Kernels&);
 void fill_quantize(Kernels&);
 void fill_norms(Kernels&);
 void fill_elementwise(Kernels&);
@@ -11,6 +14,9 @@ void fill_delta_rule(Kernels&);
 void fill_attend(Kernels&);
 
 void fill(Kernels& k) {
+    fill_measure(k);
+    fill_product_k(k);
+    fill_product_nibbles(k);
     fill_quantize(k);
     fill_norms(k);
     fill_elementwise(k);

@@ -44,10 +44,11 @@ void quantize_block(const float* x, std::size_t count, Record& r, std::int8_t* t
         for (std::size_t i = 0; i < block; ++i) transposed[i] = r.q[i / 16 * 16 + i / 4 % 4 + order[i % 4]];
         r.scale = amax / 127.0f;
     }
-    r.minus_sum[0] = -sums[0];
-    r.minus_sum[1] = -sums[1];
-    r.minus_sum[2] = -sums[0] - sums[1];
-    for (int i = 0; i < 3; ++i) r.sum[i] = static_cast<float>(-r.minus_sum[i]);
+    const std::int32_t all[3] = {sums[0], sums[1], sums[0] + sums[1]};
+    for (int i = 0; i < 3; ++i) {
+        r.minus_sum[i] = -128 * all[i];
+        r.sum[i] = static_cast<float>(all[i]);
+    }
     r.unused = 0.0f;
 }
 

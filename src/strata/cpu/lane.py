@@ -10,7 +10,11 @@ from strata.errors import UsageError
 from strata.families import Spec
 
 Arrays = dict[str, npt.NDArray[Any]]
-KV_DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}
+KV_DTYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),
+}
 
 
 class Lane:

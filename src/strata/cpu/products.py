@@ -5,20 +5,44 @@ import numpy as np
 from strata import formats, settings
 from strata.arithmetic import Matrix
 from strata.arithmetic.products import flush_scales
+from strata.arithmetic.types import U8
 from strata.cpu import _native
 from strata.errors import UsageError
 
 
-def native_matrix(w: Matrix) -> _native.Matrix:
-    """`w` as the C++ ops take it; it keeps the bytes of `w` alive."""
+def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
+    """`w` as the C++ ops take it; it keeps the bytes of `w` alive.
+
+    repack: rearrange the weights for the kernels, in memory of about their size; otherwise they are used where they lie.
+    """
     row = formats.FORMATS[w.format]
     raw = np.ascontiguousarray(w.raw).reshape(-1)
     native = _native.Matrix(row.ggml_type, w.n, w.k, raw)
-    if not row.is_float:
+    size = _native.repacked_bytes(row.ggml_type, w.n, w.k)
+    if size and repack:
+        return repacked(native)
+    if not row.is_float and not size:
         parts = formats.unpack(w.format, w.raw, w.n, w.k)
         min_scales = None if parts.min_scales is None else flush_scales(parts.min_scales)
         native.give_integers(parts.values, flush_scales(parts.scales), parts.minimums, min_scales)
     return native
+
+
+def repacked(w: _native.Matrix) -> _native.Matrix:
+    """The same matrix with its weights rearranged for the kernels; a float one is returned as it is."""
+    size = _native.repacked_bytes(w.format, w.n, w.k)
+    if not size:
+        return w
+    tiles = aligned_bytes(size)
+    _native.repack(w, tiles)
+    return w.with_tiles(tiles)
+
+
+def aligned_bytes(size: int) -> U8:
+    """Uninitialized memory that starts on a cache line."""
+    memory = np.empty(size + 63, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size]
 
 
 def choose_isa() -> str:

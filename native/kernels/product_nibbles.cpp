@@ -1,0 +1,275 @@
+// Formats of 4-bit codes, some with a fifth bit in a plane of its own, in blocks of 32 with a scale each: Q4_0 Q4_1 Q5_0
+// Q5_1 IQ4_NL MXFP4 NVFP4; and Q8_0, whole bytes.
+//
+// Group of four blocks: the quants of all, then the scales of all.
+#include "product_rows.h"
+
+namespace strata {
+namespace STRATA_ISA {
+
+void fill_product_nibbles(Kernels&);
+
+namespace {
+
+STRATA_OP void split_nibbles(const std::uint8_t* quants, Bytes w[8]) {
+    const Bytes low = all_bytes(15);
+    for (int i = 0; i < 4; ++i) {
+        const Bytes v = load_bytes(quants + 64 * i);
+        w[i] = and_bytes(v, low);
+        w[i + 4] = and_bytes(right<4>(v), low);
+    }
+}
+
+// Sixteen bytes of each row, for one block.
+STRATA_OP void pack_words(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out) {
+    Bytes v[4];
+    transpose_rows(rows, at, v);
+    for (int i = 0; i < 4; ++i) store_bytes(out + 64 * i, v[i]);
+}
+
+STRATA_OP void pack_halves(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out, unsigned flip) {
+    for (int r = 0; r < 16; ++r) {
+        std::uint16_t half;
+        __builtin_memcpy(&half, rows[r] + at, 2);
+        half = static_cast<std::uint16_t>(half ^ flip);
+        __builtin_memcpy(out + 2 * r, &half, 2);
+    }
+}
+
+// quant: bytes of a block's quants, scale: of its scales, file: of the block in the file.
+template <std::size_t quant, std::size_t scale, std::size_t file>
+struct Small {
+    static constexpr std::size_t blocks = 4;
+    static constexpr std::size_t group_bytes(std::size_t nb) { return nb * (quant + scale); }
+    static constexpr std::size_t file_bytes(std::size_t nb) { return nb * file; }
+    static constexpr std::size_t quant_bytes = quant;
+    static const std::uint8_t* scale_at(const std::uint8_t* group, std::size_t nb, int b) {
+        return group + nb * quant + b * scale;
+    }
+};
+
+struct Q4_0 : Small<256, 32, 18>, Traits<3> {
+    static constexpr int number = 2;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        split_nibbles(group + b * 256, w);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(scale_at(group, nb, b));
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            pack_words(rows, at + b * 18 + 2, group + b * 256);
+            pack_halves(rows, at + b * 18, group + nb * 256 + b * 32, 0);
+        }
+    }
+};
+
+struct Q4_1 : Small<256, 64, 20>, Traits<-1, Sub::none, Min::one> {
+    static constexpr int number = 3;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        split_nibbles(group + b * 256, w);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(scale_at(group, nb, b));
+        s.dmin = halves_at(scale_at(group, nb, b) + 32);
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            pack_words(rows, at + b * 20 + 4, group + b * 256);
+            pack_halves(rows, at + b * 20, group + nb * 256 + b * 64, 0);
+            pack_halves(rows, at + b * 20 + 2, group + nb * 256 + b * 64 + 32, 0x8000);  // the file adds m
+        }
+    }
+};
+
+// Fifth bits: bit i of byte p of a row's word belongs to element 4 i + p.
+STRATA_OP void add_fifth_bits(Bytes plane, Bytes w[8]) {
+    const Bytes bit = all_bytes(16);
+    w[0] = or_masked(w[0], right<-4>(plane), bit);
+    w[1] = or_masked(w[1], right<-3>(plane), bit);
+    w[2] = or_masked(w[2], right<-2>(plane), bit);
+    w[3] = or_masked(w[3], right<-1>(plane), bit);
+    w[4] = or_masked(w[4], plane, bit);
+    w[5] = or_masked(w[5], right<1>(plane), bit);
+    w[6] = or_masked(w[6], right<2>(plane), bit);
+    w[7] = or_masked(w[7], right<3>(plane), bit);
+}
+
+// From the file's order (bit 4 i + p): the 8 x 4 matrix of bits is transposed, in three exchanges of bits of the index.
+STRATA_OP std::uint32_t exchange(std::uint32_t x, std::uint32_t mask, int distance) {
+    const std::uint32_t t = (x >> distance ^ x) & mask;
+    return x ^ t ^ t << distance;
+}
+
+STRATA_OP void pack_fifth_bits(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out) {
+    for (int r = 0; r < 16; ++r) {
+        std::uint32_t x = static_cast<std::uint32_t>(word_at(rows[r] + at));
+        x = exchange(x, 0x00AA00AAu, 7);   // index bits 0 and 3
+        x = exchange(x, 0x0000CCCCu, 14);  // 1 and 4
+        x = exchange(x, 0x22222222u, 1);   // 0 and 1
+        x = exchange(x, 0x0A0A0A0Au, 3);   // 0 and 2
+        __builtin_memcpy(out + 4 * r, &x, 4);
+    }
+}
+
+struct Q5_0 : Small<320, 32, 22>, Traits<4> {
+    static constexpr int number = 6;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        split_nibbles(group + b * 320, w);
+        add_fifth_bits(load_bytes(group + b * 320 + 256), w);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(scale_at(group, nb, b));
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            pack_words(rows, at + b * 22 + 6, group + b * 320);
+            pack_fifth_bits(rows, at + b * 22 + 2, group + b * 320 + 256);
+            pack_halves(rows, at + b * 22, group + nb * 320 + b * 32, 0);
+        }
+    }
+};
+
+struct Q5_1 : Small<320, 64, 24>, Traits<-1, Sub::none, Min::one> {
+    static constexpr int number = 7;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        split_nibbles(group + b * 320, w);
+        add_fifth_bits(load_bytes(group + b * 320 + 256), w);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(scale_at(group, nb, b));
+        s.dmin = halves_at(scale_at(group, nb, b) + 32);
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            pack_words(rows, at + b * 24 + 8, group + b * 320);
+            pack_fifth_bits(rows, at + b * 24 + 4, group + b * 320 + 256);
+            pack_halves(rows, at + b * 24, group + nb * 320 + b * 64, 0);
+            pack_halves(rows, at + b * 24 + 2, group + nb * 320 + b * 64 + 32, 0x8000);
+        }
+    }
+};
+
+struct Q8_0 : Small<512, 32, 34>, Traits<7> {
+    static constexpr int number = 8;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        for (int i = 0; i < 8; ++i) w[i] = load_bytes(group + b * 512 + 64 * i);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(scale_at(group, nb, b));
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            for (int half = 0; half < 2; ++half) {
+                Bytes v[4];
+                transpose_rows(rows, at + b * 34 + 2 + 16 * half, v);
+                for (int i = 0; i < 4; ++i)
+                    store_bytes(group + b * 512 + 256 * half + 64 * i, xor_bytes(v[i], all_bytes(128)));
+            }
+            pack_halves(rows, at + b * 34, group + nb * 512 + b * 32, 0);
+        }
+    }
+};
+
+// IQ4's codebook plus 128.
+alignas(16) const std::uint8_t iq4_codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+// Doubled e2m1 plus 16.
+alignas(16) const std::uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+
+STRATA_OP void look_up(const std::uint8_t* book, Bytes w[8]) {
+    const Bytes table = table16(book);
+    for (int i = 0; i < 8; ++i) w[i] = lookup(table, w[i]);
+}
+
+struct IQ4_NL : Small<256, 32, 18>, Traits<7> {
+    static constexpr int number = 20;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        split_nibbles(group + b * 256, w);
+        look_up(iq4_codes, w);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(scale_at(group, nb, b));
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        Q4_0::pack(rows, at, nb, group);
+    }
+};
+
+struct MXFP4 : Small<256, 16, 17>, Traits<4> {
+    static constexpr int number = 39;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        split_nibbles(group + b * 256, w);
+        look_up(e2m1_codes, w);
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = half_e8m0_at(scale_at(group, nb, b));
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            pack_words(rows, at + b * 17 + 1, group + b * 256);
+            for (int r = 0; r < 16; ++r) group[nb * 256 + b * 16 + r] = rows[r][at + b * 17];
+        }
+    }
+};
+
+// The file's block is two of ours: four scales, then 8 bytes for each 16 elements (the first 8 low, the others high).
+struct NVFP4 : Small<256, 32, 18>, Traits<4, Sub::none, Min::none, false, true> {
+    static constexpr int number = 40;
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        Bytes v[8];
+        split_nibbles(group + b * 256, v);
+        look_up(e2m1_codes, v);
+        for (int half = 0; half < 2; ++half)
+            for (int i = 0; i < 2; ++i) {
+                w[4 * half + i] = v[2 * half + i];
+                w[4 * half + 2 + i] = v[4 + 2 * half + i];
+            }
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = half_ue4m3_at(scale_at(group, nb, b));
+        s.d[1] = half_ue4m3_at(scale_at(group, nb, b) + 16);
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t b = 0; b < nb; ++b) {
+            const std::size_t from = at + b / 2 * 36;
+            pack_words(rows, from + 4 + b % 2 * 16, group + b * 256);
+            for (int half = 0; half < 2; ++half)
+                for (int r = 0; r < 16; ++r) {
+                    const int scale = rows[r][from + b % 2 * 2 + half];  // 0x7F is zero, 0xFF is not
+                    group[nb * 256 + b * 32 + half * 16 + r] = static_cast<std::uint8_t>(scale == 0x7F ? 0 : scale & 0x7F);
+                }
+        }
+    }
+};
+
+}  // namespace
+
+void fill_product_nibbles(Kernels& k) {
+    add_format<Q4_0>(k);
+    add_format<Q4_1>(k);
+    add_format<Q5_0>(k);
+    add_format<Q5_1>(k);
+    add_format<Q8_0>(k);
+    add_format<IQ4_NL>(k);
+    add_format<MXFP4>(k);
+    add_format<NVFP4>(k);
+}
+
+}  // namespace STRATA_ISA
+}  // namespace strata

@@ -1,0 +1,39 @@
+// Sixteen lanes of every instruction set under one set of names, for native/kernels/*.cpp only.
+//
+//   Bytes   64 unsigned bytes: sixteen lanes of four
+//   Ints    16 int32
+//   Floats  16 fp32; multiply and add round apart everywhere
+//
+// Each header defines the same functions; a kernel written with them is one source for all instruction sets.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI) || defined(STRATA_ISA_AMX)
+#include <immintrin.h>
+#endif
+
+#define STRATA_OP static inline __attribute__((always_inline))
+#define STRATA_MEMBER inline __attribute__((always_inline))
+
+namespace strata {
+namespace STRATA_ISA {
+namespace {
+
+STRATA_OP std::int32_t word_at(const void* p) {
+    std::int32_t x;
+    __builtin_memcpy(&x, p, 4);
+    return x;
+}
+
+}  // namespace
+}  // namespace STRATA_ISA
+}  // namespace strata
+
+#if defined(STRATA_ISA_AVX512VNNI) || defined(STRATA_ISA_AMX)
+#include "simd_avx512.h"
+#elif defined(STRATA_ISA_AVX2)
+#include "simd_avx2.h"
+#else
+#include "simd_portable.h"
+#endif

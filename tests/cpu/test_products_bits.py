@@ -1,0 +1,167 @@
+"""The C++ products against the numpy reference, bit for bit: every format on every instruction set of the machine."""
+
+import numpy as np
+import pytest
+from arithmetic_matrices import random_matrix
+
+from strata import formats
+from strata.arithmetic import Matrix, Rows, products
+from strata.cpu import _native
+from strata.cpu.products import native_matrix
+
+ISAS = _native.available_isas()
+QUANTIZED = [name for name, row in formats.FORMATS.items() if not row.is_float]
+f32 = np.float32
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    """Every instruction set in turn; afterwards the best one again."""
+    _native.select_isa(request.param)
+    yield request.param
+    _native.select_isa("auto")
+
+
+def any_matrix(name, n, k, seed=0):
+    """A random matrix of any format, float ones with a few special values."""
+    if not formats.FORMATS[name].is_float:
+        return random_matrix(name, n, k, seed)
+    values = np.random.default_rng(seed).standard_normal((n, k)).astype(f32)
+    values[0, :3] = [0, -0.0, 1e-40]
+    values[n // 2] *= f32(1e-6)
+    bits = {"F32": values, "F16": values.astype(np.float16), "BF16": (values.view(np.uint32) >> 16).astype(np.uint16)}
+    return Matrix(name, np.ascontiguousarray(bits[name]).view(np.uint8).reshape(-1), n, k)
+
+
+def random_rows(rows, k, seed=1):
+    """Rows of several sizes, with zero blocks, a tiny and a denormal row."""
+    x = np.random.default_rng(seed).standard_normal((rows, k)).astype(f32)
+    x[0, : min(50, k // 2)] = 0
+    x[rows // 2, k // 2 :] *= f32(1e-19)  # around 2^-60, where a block becomes zero
+    if rows > 2:
+        x[1] *= f32(1e4)
+    if rows > 4:
+        x[3] = 0
+        x[4] *= f32(1e-40)
+    return x
+
+
+def native_product(w, x, *, index=None, tiles=None, repack=True):
+    """y of the C++ op, in memory that was NaN."""
+    native = native_matrix(w, repack=repack)
+    y = np.full((len(x if index is None else index), w.n), np.nan, f32)
+    spans = [(0, native.tiles)] if tiles is None else tiles
+    for first, last in spans:
+        _native.product(native, x, y, index, first, last)
+    return y
+
+
+def same(got, want):
+    """Equal bits, any NaN for any NaN."""
+    holes = np.isnan(want)
+    return np.array_equal(np.isnan(got), holes) and got[~holes].tobytes() == want[~holes].tobytes()
+
+
+def k_of(name, blocks):
+    return max(formats.FORMATS[name].block, 32) * blocks
+
+
+@pytest.mark.parametrize("name", list(formats.FORMATS))
+def test_every_row_count_and_odd_sizes(name, isa):
+    w = any_matrix(name, 37, k_of(name, 3))
+    x = random_rows(13, w.k)
+    want = products.product(Rows(x), w)
+    for rows in [*range(1, 10), 13]:
+        assert same(native_product(w, x[:rows]), want[:rows]), rows
+    assert same(native_product(w, x[:5], repack=False), want[:5])
+
+
+@pytest.mark.parametrize("name", list(formats.FORMATS))
+@pytest.mark.parametrize("blocks", [1, 5, 9])
+def test_any_number_of_blocks(name, blocks, isa):
+    w = any_matrix(name, 16 if blocks == 5 else 19, k_of(name, blocks), seed=blocks)
+    x = random_rows(12, w.k, seed=blocks)
+    want = products.product(Rows(x), w)
+    assert same(native_product(w, x), want)
+    assert same(native_product(w, x, repack=False), want)
+    assert same(native_product(w, x[:1], repack=False), want[:1])
+
+
+@pytest.mark.parametrize("name", list(formats.FORMATS))
+def test_many_rows(name, isa):
+    w = any_matrix(name, 17, k_of(name, 1 if formats.FORMATS[name].block > 64 else 3))
+    x = random_rows(513 if name in ("Q4_K", "Q8_0", "IQ3_S") else 64, w.k)
+    assert same(native_product(w, x), products.product(Rows(x), w))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "NVFP4", "IQ2_S", "F16"])
+@pytest.mark.parametrize("rows", [3, 30])
+def test_chosen_rows_and_split_tiles(name, rows, isa):
+    w = any_matrix(name, 70, k_of(name, 2))
+    x = random_rows(rows, w.k)
+    index = np.random.default_rng(0).integers(0, rows, rows + 4).astype(np.uint32)
+    want = products.product(Rows(x), w)[index]
+    assert same(native_product(w, x, index=index), want)
+    assert same(native_product(w, x, index=index, tiles=[(3, 5), (0, 1), (1, 3)]), want)
+    part = native_product(w, x, tiles=[(1, 2)])
+    assert np.isnan(part[:, :16]).all()
+    assert np.isnan(part[:, 32:]).all()
+    assert not np.isnan(part[:, 16:32]).any()
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_K", "Q6_K", "IQ2_XS", "MXFP4", "F32"])
+def test_damaged_rows_give_nan_and_leave_the_others(name, isa):
+    w = any_matrix(name, 33, k_of(name, 2))
+    for rows in (4, 24):
+        x = random_rows(rows, w.k)
+        x[1, 3], x[2, w.k - 1] = np.inf, np.nan
+        got = native_product(w, x)
+        assert same(got, products.product(Rows(x), w))
+        assert np.isnan(got[[1, 2]]).all() or name == "F32"
+        assert np.isfinite(np.delete(got, [1, 2], axis=0)).all()
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_bytes_of_any_value(name, isa):
+    """Random bytes: infinite, NaN, tiny and huge scales included."""
+    row = formats.FORMATS[name]
+    k = k_of(name, 2)
+    raw = np.random.default_rng(5).integers(0, 256, 48 * row.row_bytes(k), dtype=np.uint8)
+    w = Matrix(name, raw, 48, k)
+    x = random_rows(12, k)
+    with np.errstate(all="ignore"):
+        want = products.product(Rows(x), w)
+    for rows in (1, 6, 12):
+        assert same(native_product(w, x[:rows]), want[:rows])
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "IQ4_NL", "Q6_K", "Q3_K", "Q5_1"])
+def test_extreme_codes(name, isa):
+    """All ones and all zeros against rows of +-127: the largest sums stay exact."""
+    k = k_of(name, 1)
+    raw = np.repeat(np.array([[255], [128], [127], [0]], np.uint8), formats.FORMATS[name].row_bytes(k), axis=1)
+    raw[:, :2] = [0, 60]
+    w = Matrix(name, raw.reshape(-1), 4, k)
+    x = np.stack([np.ones(k, f32), -np.ones(k, f32), np.where(np.arange(k) % 2, 1, -1).astype(f32)])
+    with np.errstate(all="ignore"):
+        want = products.product(Rows(x), w)
+    assert same(native_product(w, x), want)
+
+
+def test_quantized_rows(isa):
+    x = random_rows(9, 500)
+    x[5, 40], x[6, 70] = np.inf, np.nan
+    x[7, :32] = f32(2.0**-60)
+    x[7, 32:64] = np.nextafter(f32(2.0**-60), f32(0))
+    x[8, :4] = [2.5, -2.5, 127, 0.5]  # ties to even where the largest is 127
+    want = products.quantize_rows(x)
+    q, scale = np.full((9, 512), 99, np.int8), np.full((9, 16), 99, f32)
+    _native.quantize_rows(x, q, scale)
+    assert q.tobytes() == want.q.tobytes()
+    assert same(scale, want.scale)
+
+
+def test_an_unknown_instruction_set_names_those_of_the_machine():
+    with pytest.raises(ValueError, match='"sse9" cannot be used here; .* have auto, portable'):
+        _native.select_isa("sse9")
+    assert _native.selected_isa() == ISAS[-1]
