@@ -1,4 +1,4 @@
-"""Products of one thread: GB/s of weights and GMAC/s, per format and row count, beside the machine's bounds of the same run.
+"""Products of one thread: GB/s of weights and GMAC/s per format and row count, beside the bounds of the same run.
 
     python benchmarks/cpu_products.py [--formats Q4_K,Q8_0] [--rows 1,8,512] [--raw] [--rounds 5]
 """

@@ -7,10 +7,6 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #endif
 
 namespace strata {
@@ -52,7 +48,7 @@ bool has(unsigned word, std::initializer_list<int> bits) {
     return true;
 }
 
-// Register states that the operating system saves (XCR0): 1 SSE, 2 AVX, 5..7 AVX-512, 17 and 18 AMX tiles.
+// Register states that the operating system saves (XCR0): 1 SSE, 2 AVX, 5..7 AVX-512.
 bool saved(std::initializer_list<int> bits) {
     if (!has(leaf(1).c, {27})) return false;  // OSXSAVE
     unsigned low, high;
@@ -67,16 +63,6 @@ bool runs_avx2() {
 bool runs_avx512vnni() {
     // F, DQ, BW, VL; VBMI, VNNI
     return runs_avx2() && saved({5, 6, 7}) && has(leaf(7).b, {16, 17, 30, 31}) && has(leaf(7).c, {1, 11});
-}
-
-[[maybe_unused]] bool runs_amx() {
-#if defined(__linux__)
-    constexpr long request_permission = 0x1023, tile_data = 18;  // arch_prctl(ARCH_REQ_XCOMP_PERM)
-    return runs_avx512vnni() && saved({17, 18}) && has(leaf(7).d, {24, 25}) &&
-           syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-#else
-    return false;
-#endif
 }
 #endif
 

@@ -6,7 +6,7 @@
 namespace strata {
 
 // Names of the instruction sets that this build has and this machine can run, slowest first: portable, avx2,
-// avx512vnni (AVX-512 F, BW, DQ, VL, VNNI, VBMI), amx (the same with AMX-TILE and AMX-INT8).
+// avx512vnni (AVX-512 F, BW, DQ, VL, VNNI, VBMI).
 std::vector<std::string> available_isas();
 
 // Choose one by name ("auto": the best). Throws std::invalid_argument with one sentence that names those available.

@@ -20,7 +20,7 @@ struct Wide : Traits<F::offset < 0 || !offset_dots ? F::offset : 7, F::sub, F::m
 
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
-        for (int i = 0; i < 8; ++i) w[i] = load_bytes(group + b * stride + 64 * i);
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = load_bytes(group + b * stride + 64 * i);
     }
 
     template <int b>
@@ -33,8 +33,8 @@ struct Wide : Traits<F::offset < 0 || !offset_dots ? F::offset : 7, F::sub, F::m
         };
         s.d[0] = next();
         if constexpr (F::two_scales) s.d[1] = next();
-        for (int i = 0; i < subs; ++i) s.sub[i] = next();
-        for (int i = 0; i < minimums; ++i) s.minimum[i] = next();
+        STRATA_UNROLL for (int i = 0; i < subs; ++i) s.sub[i] = next();
+        STRATA_UNROLL for (int i = 0; i < minimums; ++i) s.minimum[i] = next();
         if constexpr (F::min != Min::none) s.dmin = next();
     }
 
@@ -45,7 +45,7 @@ struct Wide : Traits<F::offset < 0 || !offset_dots ? F::offset : 7, F::sub, F::m
         F::template codes<b>(group, w);
         F::template scales<b>(group, nb, s);
         constexpr int shift = F::offset < 0 || !offset_dots ? 0 : 128 - (1 << F::offset);
-        for (int i = 0; i < 8; ++i) store_bytes(out + 64 * i, shift ? add_bytes(w[i], all_bytes(shift)) : w[i]);
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) store_bytes(out + 64 * i, shift ? add_bytes(w[i], all_bytes(shift)) : w[i]);
         float* at = reinterpret_cast<float*>(out + 512);
         const auto put = [&at](Floats v) {
             store_floats(at, v);
@@ -53,8 +53,8 @@ struct Wide : Traits<F::offset < 0 || !offset_dots ? F::offset : 7, F::sub, F::m
         };
         put(s.d[0]);
         if constexpr (F::two_scales) put(s.d[1]);
-        for (int i = 0; i < subs; ++i) put(s.sub[i]);
-        for (int i = 0; i < minimums; ++i) put(s.minimum[i]);
+        STRATA_UNROLL for (int i = 0; i < subs; ++i) put(s.sub[i]);
+        STRATA_UNROLL for (int i = 0; i < minimums; ++i) put(s.minimum[i]);
         if constexpr (F::min != Min::none) put(s.dmin);
     }
 
@@ -87,7 +87,7 @@ template <class F, int rows>
 STRATA_OP void some_rows(const Job& job, const std::uint8_t* tile, std::size_t first, std::size_t n, std::size_t lanes) {
     const Activations& a = *job.a;
     Pointers<rows> x;
-    for (int r = 0; r < rows; ++r) {
+    STRATA_UNROLL for (int r = 0; r < rows; ++r) {
         const std::size_t row = job.row_index ? job.row_index[first + r] : first + r;
         x.record[r] = a.records + row * a.stride;
         x.transposed[r] = a.transposed + row * a.stride * block;

@@ -53,7 +53,7 @@ STRATA_OP Ints start(const std::int32_t& minus_sum) {
 
 template <class F, int count>
 STRATA_OP Ints dots(Ints acc, const Bytes* w, const std::int8_t* q) {
-    for (int i = 0; i < count; ++i)
+    STRATA_UNROLL for (int i = 0; i < count; ++i)
         acc = F::big ? dot_big(acc, w[i], word_at(q + 4 * i)) : dot(acc, w[i], word_at(q + 4 * i));
     return acc;
 }
@@ -97,7 +97,7 @@ STRATA_OP void add_block(const std::uint8_t* group, std::size_t nb, const Pointe
     Scales s;
     F::template codes<b>(group, w);
     F::template scales<b>(group, nb, s);
-    for (int r = 0; r < rows; ++r) {
+    STRATA_UNROLL for (int r = 0; r < rows; ++r) {
         const Record& record = x.record[r][at];
         p[r] = add_term<F>(p[r], w, s, record, F::transposed ? x.transposed[r] + at * block : record.q);
     }
@@ -114,7 +114,7 @@ struct Segments {
     STRATA_MEMBER void push(const Floats p[rows]) {
         int at = 0;
         for (std::size_t left = count; left & 1; left >>= 1) ++at;
-        for (int r = 0; r < rows; ++r) {
+        STRATA_UNROLL for (int r = 0; r < rows; ++r) {
             Floats sum = p[r];
             for (int i = 0; i < at; ++i) sum = add(level[i][r], sum);
             level[at][r] = sum;
@@ -136,7 +136,7 @@ template <class F, int b, int rows>
 STRATA_OP void add_segment(const std::uint8_t* group, std::size_t nb, const Pointers<rows>& x, std::size_t at,
                            Segments<rows>& segments) {
     Floats p[rows];
-    for (int r = 0; r < rows; ++r) p[r] = zero_floats();
+    STRATA_UNROLL for (int r = 0; r < rows; ++r) p[r] = zero_floats();
     add_block<F, b, rows>(group, nb, x, at, p);
     if (nb > b + 1) add_block<F, b + 1, rows>(group, nb, x, at + 1, p);
     if (nb > b + 2) add_block<F, b + 2, rows>(group, nb, x, at + 2, p);
@@ -159,7 +159,7 @@ __attribute__((noinline)) void tile_product(const std::uint8_t* tile, std::size_
         if constexpr (F::blocks == 8) add_segment<F, 4, rows>(tile, nb, x, at + 4, segments);
         tile += F::group_bytes(nb);
     }
-    for (int r = 0; r < rows; ++r) {
+    STRATA_UNROLL for (int r = 0; r < rows; ++r) {
         float* y = out.y + r * out.stride;
         if (out.lanes == tile_rows) store_floats(y, segments.total(r));
         else store_some(y, segments.total(r), out.lanes);

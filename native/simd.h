@@ -16,6 +16,13 @@
 #define STRATA_OP static inline __attribute__((always_inline))
 #define STRATA_MEMBER inline __attribute__((always_inline))
 
+// Loops over vectors of a block and over rows: unrolled where a vector is a register, so that their arrays are registers.
+#if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI)
+#define STRATA_UNROLL _Pragma("GCC unroll 16")
+#else
+#define STRATA_UNROLL
+#endif
+
 namespace strata {
 namespace STRATA_ISA {
 namespace {

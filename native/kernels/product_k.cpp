@@ -23,7 +23,7 @@ STRATA_OP Bytes word(const std::uint8_t* group, int i) { return load_bytes(group
 
 // `count` words of each row (a multiple of four).
 STRATA_OP void pack_words(const std::uint8_t* const rows[16], std::size_t at, int count, std::uint8_t* out) {
-    for (int i = 0; i < count; i += 4) {
+    STRATA_UNROLL for (int i = 0; i < count; i += 4) {
         Bytes v[4];
         transpose_rows(rows, at + 4 * i, v);
         for (int j = 0; j < 4; ++j) store_bytes(out + 64 * (i + j), v[j]);
@@ -78,7 +78,7 @@ struct Q4_K : Large<2048 + 320, 144>, Traits<-1, Sub::block, Min::block> {
     static constexpr int number = 12;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
-        for (int i = 0; i < 8; ++i) w[i] = and_bytes(right<b % 2 * 4>(word(group, b / 2 * 8 + i)), all_bytes(15));
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = and_bytes(right<b % 2 * 4>(word(group, b / 2 * 8 + i)), all_bytes(15));
     }
     template <int b>
     STRATA_OP void scales(const std::uint8_t* group, std::size_t, Scales& s) {
@@ -94,7 +94,7 @@ struct Q5_K : Large<2560 + 320, 176>, Traits<-1, Sub::block, Min::block> {
     static constexpr int number = 13;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
-        for (int i = 0; i < 8; ++i) {
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) {
             const Bytes low = and_bytes(right<b % 2 * 4>(word(group, b / 2 * 8 + i)), all_bytes(15));
             w[i] = or_masked(low, right<b - 4>(word(group, 32 + i)), all_bytes(16));
         }
@@ -116,7 +116,7 @@ struct Q6_K : Large<3072 + 256 + 32, 210>, Traits<5, Sub::half> {
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         constexpr int run = b / 4, plane = b % 4;
-        for (int i = 0; i < 8; ++i) {
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) {
             const Bytes low = right<plane / 2 * 4>(word(group, run * 16 + plane % 2 * 8 + i));
             const Bytes high = right<plane * 2 - 4>(word(group, 32 + run * 8 + i));
             w[i] = or_masked(and_bytes(low, all_bytes(15)), high, all_bytes(48));
@@ -136,7 +136,7 @@ struct Q6_K : Large<3072 + 256 + 32, 210>, Traits<5, Sub::half> {
 // Runs of 128 elements in 32 bytes of 2-bit planes, from word `from` on.
 template <int b>
 STRATA_OP void two_bits(const std::uint8_t* group, Bytes w[8]) {
-    for (int i = 0; i < 8; ++i) w[i] = and_bytes(right<b % 4 * 2>(word(group, b / 4 * 8 + i)), all_bytes(3));
+    STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = and_bytes(right<b % 4 * 2>(word(group, b / 4 * 8 + i)), all_bytes(3));
 }
 
 struct Q2_K : Large<1024 + 256 + 64, 84>, Traits<-1, Sub::half, Min::half> {
@@ -170,7 +170,7 @@ struct Q3_K : Large<1536 + 256 + 32, 110>, Traits<2, Sub::half> {
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         two_bits<b>(group, w);
-        for (int i = 0; i < 8; ++i) w[i] = or_masked(w[i], right<b - 2>(word(group, 16 + i)), all_bytes(4));
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = or_masked(w[i], right<b - 2>(word(group, 16 + i)), all_bytes(4));
     }
     template <int b>
     STRATA_OP void scales(const std::uint8_t* group, std::size_t, Scales& s) {
@@ -198,7 +198,7 @@ struct IQ4_XS : Large<2048 + 128 + 32, 136>, Traits<7, Sub::block> {
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         const Bytes table = table16(iq4_codes), low = all_bytes(15);
-        for (int i = 0; i < 4; ++i) {
+        STRATA_UNROLL for (int i = 0; i < 4; ++i) {
             const Bytes v = word(group, b * 4 + i);
             w[i] = lookup(table, and_bytes(v, low));
             w[i + 4] = lookup(table, and_bytes(right<4>(v), low));
@@ -252,11 +252,11 @@ struct TQ1_0 : Large<832 + 32, 54>, Traits<0> {
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         if constexpr (b < 5) {
-            for (int i = 0; i < 8; ++i) w[i] = digit<b>(word(group, i));
+            STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = digit<b>(word(group, i));
         } else {
-            for (int i = 0; i < 4; ++i) w[i] = digit<(b - 5) * 2>(word(group, 8 + i));
+            STRATA_UNROLL for (int i = 0; i < 4; ++i) w[i] = digit<(b - 5) * 2>(word(group, 8 + i));
             if constexpr (b < 7) {
-                for (int i = 0; i < 4; ++i) w[4 + i] = digit<(b - 5) * 2 + 1>(word(group, 8 + i));
+                STRATA_UNROLL for (int i = 0; i < 4; ++i) w[4 + i] = digit<(b - 5) * 2 + 1>(word(group, 8 + i));
             } else {
                 const Bytes v = word(group, 12);
                 w[4] = digit<0>(v);

@@ -13,7 +13,7 @@ namespace {
 
 STRATA_OP void split_nibbles(const std::uint8_t* quants, Bytes w[8]) {
     const Bytes low = all_bytes(15);
-    for (int i = 0; i < 4; ++i) {
+    STRATA_UNROLL for (int i = 0; i < 4; ++i) {
         const Bytes v = load_bytes(quants + 64 * i);
         w[i] = and_bytes(v, low);
         w[i + 4] = and_bytes(right<4>(v), low);
@@ -24,7 +24,7 @@ STRATA_OP void split_nibbles(const std::uint8_t* quants, Bytes w[8]) {
 STRATA_OP void pack_words(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out) {
     Bytes v[4];
     transpose_rows(rows, at, v);
-    for (int i = 0; i < 4; ++i) store_bytes(out + 64 * i, v[i]);
+    STRATA_UNROLL for (int i = 0; i < 4; ++i) store_bytes(out + 64 * i, v[i]);
 }
 
 STRATA_OP void pack_halves(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out, unsigned flip) {
@@ -162,7 +162,7 @@ struct Q8_0 : Small<512, 32, 34>, Traits<7> {
     static constexpr int number = 8;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
-        for (int i = 0; i < 8; ++i) w[i] = load_bytes(group + b * 512 + 64 * i);
+        STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = load_bytes(group + b * 512 + 64 * i);
     }
     template <int b>
     STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
@@ -170,10 +170,10 @@ struct Q8_0 : Small<512, 32, 34>, Traits<7> {
     }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
-            for (int half = 0; half < 2; ++half) {
+            STRATA_UNROLL for (int half = 0; half < 2; ++half) {
                 Bytes v[4];
                 transpose_rows(rows, at + b * 34 + 2 + 16 * half, v);
-                for (int i = 0; i < 4; ++i)
+                STRATA_UNROLL for (int i = 0; i < 4; ++i)
                     store_bytes(group + b * 512 + 256 * half + 64 * i, xor_bytes(v[i], all_bytes(128)));
             }
             pack_halves(rows, at + b * 34, group + nb * 512 + b * 32, 0);
@@ -188,7 +188,7 @@ alignas(16) const std::uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28,
 
 STRATA_OP void look_up(const std::uint8_t* book, Bytes w[8]) {
     const Bytes table = table16(book);
-    for (int i = 0; i < 8; ++i) w[i] = lookup(table, w[i]);
+    STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = lookup(table, w[i]);
 }
 
 struct IQ4_NL : Small<256, 32, 18>, Traits<7> {
@@ -234,8 +234,8 @@ struct NVFP4 : Small<256, 32, 18>, Traits<4, Sub::none, Min::none, false, true> 
         Bytes v[8];
         split_nibbles(group + b * 256, v);
         look_up(e2m1_codes, v);
-        for (int half = 0; half < 2; ++half)
-            for (int i = 0; i < 2; ++i) {
+        STRATA_UNROLL for (int half = 0; half < 2; ++half)
+            STRATA_UNROLL for (int i = 0; i < 2; ++i) {
                 w[4 * half + i] = v[2 * half + i];
                 w[4 * half + 2 + i] = v[4 + 2 * half + i];
             }
@@ -249,7 +249,7 @@ struct NVFP4 : Small<256, 32, 18>, Traits<4, Sub::none, Min::none, false, true> 
         for (std::size_t b = 0; b < nb; ++b) {
             const std::size_t from = at + b / 2 * 36;
             pack_words(rows, from + 4 + b % 2 * 16, group + b * 256);
-            for (int half = 0; half < 2; ++half)
+            STRATA_UNROLL for (int half = 0; half < 2; ++half)
                 for (int r = 0; r < 16; ++r) {
                     const int scale = rows[r][from + b % 2 * 2 + half];  // 0x7F is zero, 0xFF is not
                     group[nb * 256 + b * 32 + half * 16 + r] = static_cast<std::uint8_t>(scale == 0x7F ? 0 : scale & 0x7F);

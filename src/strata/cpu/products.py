@@ -13,7 +13,7 @@ from strata.errors import UsageError
 def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
     """`w` as the C++ ops take it; it keeps the bytes of `w` alive.
 
-    repack: rearrange the weights for the kernels, in memory of about their size; otherwise they are used where they lie.
+    repack: rearrange the weights for the kernels, in memory of about their size; else they are used where they lie.
     """
     row = formats.FORMATS[w.format]
     raw = np.ascontiguousarray(w.raw).reshape(-1)
