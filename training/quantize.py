@@ -138,6 +138,39 @@ def q4_k(rows: Floats) -> Bytes:
     return np.concatenate([_half(d), _half(dmin), packed, qs], -1).reshape(len(rows), -1)
 
 
+def _nearest_entries(x: Floats, scale: Floats, grid: Floats) -> npt.NDArray[np.int64]:
+    """The grid entry nearest to each |x| / scale; x (..., 4), scale broadcast to (...)."""
+    y = np.divide(np.abs(x), scale[..., None], out=np.zeros_like(x), where=scale[..., None] != 0).reshape(-1, 4)
+    norms = (grid * grid).sum(-1) / 2
+    parts = [(norms - y[i : i + 16384] @ grid.T).argmin(-1) for i in range(0, len(y), 16384)]
+    return np.concatenate(parts).reshape(x.shape[:-1])
+
+
+def iq3_s(rows: Floats) -> Bytes:
+    """IQ3_S: 256 values in groups of four magnitudes from a grid of 512, a sign a value, a 4-bit scale each 32."""
+    table = gguf.quants.IQ3_S
+    table.init_grid()
+    grid = table.grid.reshape(-1, 4).astype(np.float32)
+    x = rows.reshape(-1, 8, 8, 4).astype(np.float32)
+    peak = np.abs(x).max((-1, -2))
+    scales, best = np.zeros_like(peak), np.full(peak.shape, -1, np.float32)
+    for factor in np.linspace(0.7, 1.1, 9, dtype=np.float32):
+        scale = peak / 15 * factor
+        values = grid[_nearest_entries(x, np.repeat(scale[..., None], 8, -1), grid)]
+        dot, square = (np.abs(x) * values).sum((-1, -2)), (values * values).sum((-1, -2))
+        better = dot * dot / square > best
+        best, scales = np.where(better, dot * dot / square, best), np.where(better, dot / square, scales)
+    d = (scales.max(-1) / 31).astype(np.float16).astype(np.float32)
+    steps = np.divide(scales, d[:, None], out=np.ones_like(scales), where=d[:, None] != 0)
+    codes = np.clip(np.rint((steps - 1) / 2), 0, 15).astype(np.uint8)
+    chosen = _nearest_entries(x, np.repeat((d[:, None] * (1 + 2 * codes))[..., None], 8, -1), grid)
+    qs, high = (chosen & 255).astype(np.uint8).reshape(-1, 64), (chosen >> 8).astype(np.uint8)
+    qh = np.packbits(high, axis=-1, bitorder="little").reshape(-1, 8)
+    signs = np.packbits((x < 0).reshape(-1, 256), axis=-1, bitorder="little")
+    packed = [_half(d), qs, qh, signs, codes[:, ::2] | codes[:, 1::2] << 4]
+    return np.concatenate(packed, -1).reshape(len(rows), -1)
+
+
 def quantize(array: Floats, name: str) -> tuple[npt.NDArray[np.generic], gguf.GGMLQuantizationType]:
     """An array (..., columns) in the named format: packed bytes (..., bytes), or float32 as it is."""
     kind = gguf.GGMLQuantizationType[name]
@@ -147,5 +180,5 @@ def quantize(array: Floats, name: str) -> tuple[npt.NDArray[np.generic], gguf.GG
     if array.shape[-1] % block:
         raise SystemExit(f"{name} needs rows of a multiple of {block} values, not {array.shape[-1]}")
     rows = np.ascontiguousarray(array, np.float32).reshape(-1, array.shape[-1])
-    packed = {"Q6_K": q6_k, "Q4_K": q4_k}.get(name, lambda r: q32(r, name))(rows)
+    packed = {"Q6_K": q6_k, "Q4_K": q4_k, "IQ3_S": iq3_s}.get(name, lambda r: q32(r, name))(rows)
     return packed.reshape(*array.shape[:-1], -1), kind
