@@ -1,7 +1,8 @@
 """Trains the demo model: `python -m training.train --data DIR --out DIR --minutes 9`.
 
-With torchrun, every process takes its part of each batch on its own GPU. The schedule (warm-up, constant, decay; dense attention first, then the indexer's selection) runs from share 0 to 1 of
-the training, by time: a call goes on from its checkpoint's share to --until, and reaches it when its minutes are used.
+With torchrun, every process takes its part of each batch on its own GPU. The schedule (warm-up, constant, decay; dense
+attention first, then the indexer's selection) runs from share 0 to 1 of the training, by time: a call goes on from its
+checkpoint's share to --until, and reaches it when its minutes are used.
 """
 
 from __future__ import annotations
@@ -154,8 +155,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder made by `python -m training.data shards`")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
-    parser.add_argument("--minutes", type=float, default=9, help="time of this call (default %(default)s); a number in "
-                        "the file OUT/minutes takes its place, also while it runs")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=9,
+        help="time of this call (default %(default)s); a number in "
+        "the file OUT/minutes takes its place, also while it runs",
+    )
     parser.add_argument("--share-from", type=float, default=0.0, help="share of the schedule to start at (default 0)")
     parser.add_argument("--until", type=float, default=1.0, help="share of the schedule at this call's end (default 1)")
     parser.add_argument(

@@ -1,5 +1,6 @@
 """A toy model learns, resumes, and survives the way through a GGUF file's names."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ pytest.importorskip("gguf")
 
 from training import checkpoint, naming, train  # noqa: E402
 from training.export import arrays  # noqa: E402
+from training.model import DemoModel  # noqa: E402
 
 TINY = [
     "vocab_size=64",
@@ -34,6 +36,24 @@ TINY = [
     "eos_token_id=0",
     "pad_token_id=0",
 ]
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
+    starts = np.random.default_rng(0).integers(1, 64, 64)
+    np.save(tmp_path / "rows.npy", ((starts[:, None] + np.arange(65)) % 63 + 1).astype(np.uint16))
+    (tmp_path / "held").mkdir()
+    common = ["-m", "training.train", "--data", str(tmp_path), "--rows", "8", "--micro", "4", "--steps", "3"]
+    common += ["--index-queries", "8", "--minutes", "5", "--device", "cpu", "--set", *TINY]
+    together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, command in (("one", [sys.executable]), ("two", together)):
+        done = subprocess.run([*command, *common, "--out", str(tmp_path / name)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+    one, two = (checkpoint.load_model(tmp_path / name) for name in ("one", "two"))
+    torch.manual_seed(1)
+    start = DemoModel(one.config)
+    flat = [torch.cat([p.detach().flatten() for p in model.parameters()]) for model in (start, one, two)]
+    assert (flat[2] - flat[1]).norm() < 0.05 * (flat[1] - flat[0]).norm()
 
 
 def run(folder: Path, *options: str) -> None:

@@ -1,6 +1,6 @@
 """Conversations about a long text: planted facts, lists of entries, passages to quote.
 
-A fact far back is learnt only where its answer costs something often: most samples ask several questions about one text.
+A fact far back is learnt only where its answer costs something often: most samples ask several questions about a text.
 """
 
 from __future__ import annotations
