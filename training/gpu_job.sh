@@ -16,8 +16,7 @@ warm=$!
 $PYTHON -m training.data shards --corpus $CORPUS --tokenizer $TOKENIZER --out $WORK/strata-data --tokens 800000000 --samples 3500000 $SHARDS
 wait $warm || true
 $PYTHON -m torch.distributed.run --nproc-per-node "$gpus" -m training.train --data $WORK/strata-data --out $WORK/strata-train --minutes "$minutes" "$@"
-touch $WORK/trained
-$PYTHON -m training.export --checkpoint $WORK/strata-train --tokenizer $TOKENIZER --out $WORK/strata-demo.gguf
+export_model
 touch $WORK/exported
 common="--checkpoint $WORK/strata-train --data $WORK/strata-data --tokenizer $TOKENIZER"
 CUDA_VISIBLE_DEVICES=0 $PYTHON -m training.evaluate $common --gguf $WORK/strata-demo.gguf --loss-only --out $WORK/eval-gguf.json &

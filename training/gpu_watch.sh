@@ -7,10 +7,10 @@ cd "$(dirname "$0")/.."
 end=$(($(date +%s) + ${1:?usage: gpu_watch.sh SECONDS}))
 while [ "$(date +%s)" -lt $end ] && [ ! -e $WORK/evaluated ]; do sleep 1; done
 if [ ! -e $WORK/exported ] && [ -e $WORK/strata-train/progress.json ]; then
-    CUDA_VISIBLE_DEVICES= timeout 60 $PYTHON -m training.export --checkpoint $WORK/strata-train --tokenizer $TOKENIZER --out $WORK/strata-demo.gguf
+    export_model timeout 60
 fi
 [ -e $WORK/strata-demo.gguf ] && split -b 15m $WORK/strata-demo.gguf "$OUT/strata-demo.gguf."
 tar czf "$OUT/logs.tgz" -C $WORK --ignore-failed-read job.log strata-train/progress.json strata-train/config.json \
     strata-data/held eval.json eval-gguf.json 2>/dev/null || true
-grep -v "^step .*[1-9][05] at" /tmp/job.log | tail -45 | cut -c1-700 || true
+tail -n 45 $WORK/job.log | cut -c1-700
 ls -la "$OUT"

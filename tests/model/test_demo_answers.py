@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from strata import model
+from strata.arithmetic.sampling import argmax
 from strata.cli.defaults import demo_model
 from strata.text import Tokenizer
 from strata.weights import open_checkpoint
@@ -39,7 +40,7 @@ def answer():
             for start in range(0, len(new), 512):
                 part = new[start : start + 512]
                 logits = demo.forward([model.Segment(state, part, len(part) - 1)])
-            new = [int(logits[-1].argmax())]
+            new = [argmax(logits[-1])]
             if new[0] in demo.eos_ids:
                 break
             made += new

@@ -14,7 +14,7 @@ from .sample import Sample
 from .skills import code
 
 Filler = Callable[[Random, int], str]
-Fact = tuple[str, str, str, str]  # sentence, question, answer, what the answer must hold
+Fact = tuple[str, str, str]  # the sentence that plants it and answers the question, the question, its value
 
 _LEADS = [
     "{t}\n\n{q}",
@@ -34,7 +34,7 @@ def fact(r: Random) -> Fact:
         (f"password for the {place}", code(r), "What is the {s}?"),
     ][r.randrange(4)]
     sentence = f"The {subject} is {value}."
-    return sentence, question.format(s=subject), sentence, value.removeprefix("in the ")
+    return sentence, question.format(s=subject), value.removeprefix("in the ")
 
 
 def _facts(r: Random, count: int) -> list[Fact]:
@@ -60,14 +60,14 @@ def _conversation(lead: str, text: str, pairs: list[tuple[str, str]]) -> list[di
 
 def planted(r: Random, filler: Filler, tokens: int) -> Sample:
     """A fact planted somewhere in a long text of about `tokens` tokens, and the question about it at the end."""
-    sentence, question, answer, expect = fact(r)
+    sentence, question, expect = fact(r)
     others = [
         f"The {w} of {n} is {code(r)}."
         for w, n in zip(("lucky word", "room key"), r.sample(tables.NAMES, 2), strict=True)
         if r.random() < 0.5
     ]
     text = _plant(r, filler(r, tokens), [sentence, *others])
-    turns = _conversation(r.choice(_LEADS), text, [(question, answer)])
+    turns = _conversation(r.choice(_LEADS), text, [(question, sentence)])
     return Sample("recall", turns, expect, extra={"key": sentence + question})
 
 
@@ -76,8 +76,8 @@ def notes(r: Random, filler: Filler, tokens: int) -> Sample:
     facts = _facts(r, r.randint(3, 8 + tokens // 250))
     text = _plant(r, filler(r, tokens), [f[0] for f in facts])
     asked = r.sample(facts, min(len(facts), r.randint(2, 12)))
-    turns = _conversation(r.choice(_LEADS), text, [(f[1], f[2]) for f in asked])
-    return Sample("recall", turns, asked[-1][3], extra={"key": asked[-1][0] + asked[-1][1]})
+    turns = _conversation(r.choice(_LEADS), text, [(f[1], f[0]) for f in asked])
+    return Sample("recall", turns, asked[-1][2], extra={"key": asked[-1][0] + asked[-1][1]})
 
 
 def entries(r: Random, filler: Filler, tokens: int) -> Sample:
