@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +32,9 @@ RECIPES: dict[str, list[tuple[str, str]]] = {
         (r"norm|ssm_a$|ssm_dt|conv1d|ssm_alpha|ssm_beta|inject|ffn_gate_inp|indexer\.k_proj", "F32"),
         (r"token_embd\.weight$(?<!per_layer_token_embd\.weight)", "Q6_K"),
         (r"per_layer_token_embd", "Q5_0"),
-        (r"blk\.[1-9]\.ffn_(gate|up)_exps", "Q4_K"),
         (r"blk\.0\.ffn_(gate|up)_exps", "Q6_K"),
+        (r"blk\.[25]\.ffn_(gate|up)_exps", "IQ3_S"),
+        (r"ffn_(gate|up)_exps", "Q4_K"),
         (r"blk\.[0246]\.ffn_down_exps", "IQ4_NL"),
         (r"blk\.[157]\.ffn_down_exps", "Q5_0"),
         (r"ffn_down_exps", "Q4_0"),
@@ -136,17 +140,28 @@ def write(model: DemoModel, tokenizer: Path, out: Path, recipe: str) -> None:
     write_metadata(writer, model.config)
     write_tokenizer(writer, tokenizer, model.config.vocab_size)
     sizes: Counter[str] = Counter()
-    for name, array in to_gguf(model.config, arrays(model)).items():
-        kind = chosen_format(RECIPES[recipe], name, array.shape[-1])
-        packed, raw = quantize(array, kind)
+    for name, (packed, raw) in _quantized(to_gguf(model.config, arrays(model)), RECIPES[recipe]):
         writer.add_tensor(name, packed, raw_dtype=raw)
-        sizes[kind] += packed.nbytes
+        sizes[raw.name] += packed.nbytes
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     detail = ", ".join(f"{kind} {size / 1e6:.1f}" for kind, size in sizes.most_common())
     print(f"{out}: {out.stat().st_size / 1e6:.2f} MB ({detail})")
+
+
+def _quantized(
+    tensors: dict[str, Array], recipe: list[tuple[str, str]]
+) -> Iterator[tuple[str, tuple[Array, gguf.GGMLQuantizationType]]]:
+    """Every tensor's packed bytes and format, in order; on several processors side by side."""
+    jobs = [(array, chosen_format(recipe, name, array.shape[-1])) for name, array in tensors.items()]
+    workers = min(24, os.cpu_count() or 1)
+    if workers <= 2:
+        yield from zip(tensors, (quantize(*job) for job in jobs), strict=True)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from zip(tensors, pool.starmap(quantize, jobs, chunksize=1), strict=True)
 
 
 def arrays(model: DemoModel) -> dict[str, Array]:

@@ -23,13 +23,19 @@ def _half(x: Floats) -> Bytes:
     return x.astype(np.float16).view(np.uint8).reshape(*x.shape, 2)
 
 
-def _best_scale(x: Floats, nearest: Callable[[Floats], Floats], extremes: list[float], steps: int = 17) -> Floats:
+def _best_scale(
+    x: Floats,
+    nearest: Callable[[Floats], Floats],
+    extremes: list[float],
+    steps: int = 17,
+    span: tuple[float, float] = (0.82, 1.14),
+) -> Floats:
     """The scale of each block (last axis) whose rounded values come nearest to it, among candidates near the largest
-    value over each of `extremes`, each refined by least squares."""
+    value over each of `extremes` (`steps` factors over `span`), each refined by least squares."""
     peak = np.take_along_axis(x, np.abs(x).argmax(-1, keepdims=True), -1)
     best, best_gain = np.zeros(x.shape[:-1], np.float32), np.zeros(x.shape[:-1], np.float32)
     for extreme in extremes:
-        for factor in np.linspace(0.82, 1.14, steps, dtype=np.float32):
+        for factor in np.linspace(*span, steps, dtype=np.float32):
             scale = peak / np.float32(extreme) * factor
             q = nearest(np.divide(x, scale, out=np.zeros_like(x), where=scale != 0))
             square = (q * q).sum(-1)
@@ -138,6 +144,31 @@ def q4_k(rows: Floats) -> Bytes:
     return np.concatenate([_half(d), _half(dmin), packed, qs], -1).reshape(len(rows), -1)
 
 
+def _nearest_entries(y: Floats, grid: Floats) -> npt.NDArray[np.int64]:
+    """The entry of the grid (entries, 4) nearest to the magnitudes of each four values of y (..., 4n): (..., n)."""
+    fours = np.abs(y).reshape(-1, 4)
+    norms = (grid * grid).sum(-1) / 2
+    parts = [(norms - fours[i : i + 16384] @ grid.T).argmin(-1) for i in range(0, len(fours), 16384)]
+    return np.concatenate(parts).reshape(*y.shape[:-1], -1)
+
+
+def iq3_s(rows: Floats) -> Bytes:
+    """IQ3_S: 256 values in groups of four magnitudes from a grid of 512, a sign a value, a 4-bit scale each 32."""
+    gguf.quants.IQ3_S.init_grid()
+    grid = gguf.quants.IQ3_S.grid.reshape(-1, 4).astype(np.float32)
+    x = np.abs(rows.reshape(-1, 8, 32).astype(np.float32))
+    scales = _best_scale(x, lambda y: grid[_nearest_entries(y, grid)].reshape(y.shape), [15.0], 9, (0.7, 1.1))
+    d = (scales.max(-1) / 31).astype(np.float16).astype(np.float32)
+    steps = np.divide(scales, d[:, None], out=np.ones_like(scales), where=d[:, None] != 0)
+    codes = np.clip(np.rint((steps - 1) / 2), 0, 15).astype(np.uint8)
+    chosen = _codes(x, d[:, None] * (1 + 2 * codes), lambda y: _nearest_entries(y, grid))
+    qs, high = (chosen & 255).astype(np.uint8).reshape(-1, 64), (chosen >> 8).astype(np.uint8)
+    qh = np.packbits(high, axis=-1, bitorder="little").reshape(-1, 8)
+    signs = np.packbits((rows < 0).reshape(-1, 256), axis=-1, bitorder="little")
+    packed = [_half(d), qs, qh, signs, codes[:, ::2] | codes[:, 1::2] << 4]
+    return np.concatenate(packed, -1).reshape(len(rows), -1)
+
+
 def quantize(array: Floats, name: str) -> tuple[npt.NDArray[np.generic], gguf.GGMLQuantizationType]:
     """An array (..., columns) in the named format: packed bytes (..., bytes), or float32 as it is."""
     kind = gguf.GGMLQuantizationType[name]
@@ -147,5 +178,5 @@ def quantize(array: Floats, name: str) -> tuple[npt.NDArray[np.generic], gguf.GG
     if array.shape[-1] % block:
         raise SystemExit(f"{name} needs rows of a multiple of {block} values, not {array.shape[-1]}")
     rows = np.ascontiguousarray(array, np.float32).reshape(-1, array.shape[-1])
-    packed = {"Q6_K": q6_k, "Q4_K": q4_k}.get(name, lambda r: q32(r, name))(rows)
+    packed = {"Q6_K": q6_k, "Q4_K": q4_k, "IQ3_S": iq3_s}.get(name, lambda r: q32(r, name))(rows)
     return packed.reshape(*array.shape[:-1], -1), kind

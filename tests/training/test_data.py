@@ -44,6 +44,16 @@ def test_samples_render_as_the_template_does_and_pass_their_judge(kind: str) -> 
         assert sample.text().startswith(prompt)
 
 
+def test_recall_answers_stand_in_the_text() -> None:
+    r, kinds = Random(7), set()
+    for _ in range(80):
+        sample = generate(r, SOURCES, "recall")
+        kinds.add((sample.kind, sample.rule))
+        assert str(sample.expect) in sample.messages[0]["content"]
+        assert str(sample.expect) in sample.messages[-1]["content"]
+    assert kinds == {("recall", "word"), ("recall", "contains"), ("quote", "exact")}
+
+
 def test_history_drops_the_thinking_of_earlier_answers() -> None:
     turns = [
         {"role": "user", "content": "a"},

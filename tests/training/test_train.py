@@ -1,5 +1,6 @@
 """A toy model learns, resumes, and survives the way through a GGUF file's names."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ pytest.importorskip("gguf")
 
 from training import checkpoint, naming, train  # noqa: E402
 from training.export import arrays  # noqa: E402
+from training.model import DemoModel  # noqa: E402
 
 TINY = [
     "vocab_size=64",
@@ -36,6 +38,31 @@ TINY = [
 ]
 
 
+def counting_rows(folder: Path) -> np.ndarray:
+    """Training rows of a counting sequence with a random start: learnable, and not from single-token frequencies."""
+    starts = np.random.default_rng(0).integers(1, 64, 64)
+    rows = ((starts[:, None] + np.arange(65)) % 63 + 1).astype(np.uint16)
+    np.save(folder / "rows.npy", rows)
+    (folder / "held").mkdir()
+    return rows
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
+    counting_rows(tmp_path)
+    common = ["-m", "training.train", "--data", str(tmp_path), "--rows", "8", "--micro", "4", "--steps", "3"]
+    common += ["--index-queries", "8", "--minutes", "5", "--device", "cpu", "--set", *TINY]
+    together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, command in (("one", [sys.executable]), ("two", together)):
+        done = subprocess.run([*command, *common, "--out", str(tmp_path / name)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+    one, two = (checkpoint.load_model(tmp_path / name) for name in ("one", "two"))
+    torch.manual_seed(1)
+    start = DemoModel(one.config)
+    flat = [torch.cat([p.detach().flatten() for p in model.parameters()]) for model in (start, one, two)]
+    assert (flat[2] - flat[1]).norm() < 0.05 * (flat[1] - flat[0]).norm()
+
+
 def run(folder: Path, *options: str) -> None:
     options = ("--data", str(folder), "--out", str(folder / "run"), "--rows", "8", "--micro", "4", *options)
     with pytest.MonkeyPatch.context() as patch:
@@ -44,12 +71,8 @@ def run(folder: Path, *options: str) -> None:
 
 
 def test_learns_resumes_and_renames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # rows of a counting sequence with a random start: learnable, and not from single-token frequencies
-    starts = np.random.default_rng(0).integers(1, 64, 64)
-    rows = (starts[:, None] + np.arange(65)) % 63 + 1
-    np.save(tmp_path / "rows.npy", rows.astype(np.uint16))
-    (tmp_path / "held").mkdir()
-    np.save(tmp_path / "held/text.tokens.npy", rows[:2].ravel().astype(np.uint16))
+    rows = counting_rows(tmp_path)
+    np.save(tmp_path / "held/text.tokens.npy", rows[:2].ravel())
     common = ("--steps", "25", "--minutes", "0.6", "--matrix-lr", "0.02", "--other-lr", "0.01")
     run(tmp_path, *common, "--until", "0.5", "--set", *TINY)
     run(tmp_path, *common, "--resume")

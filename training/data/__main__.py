@@ -35,8 +35,11 @@ def main() -> None:
     rows.add_argument("--width", type=int, default=4097, help="tokens of a row and one (default %(default)s)")
     rows.add_argument("--tasks", type=int, default=100, help="held-out tasks of each group (default %(default)s)")
     rows.add_argument(
-        "--mix", nargs="*", metavar="POOL=SHARE", help="shares of the training tokens other than the default; "
-        "books and dialogue fill rows and must be among them"
+        "--mix",
+        nargs="*",
+        metavar="POOL=SHARE",
+        help="shares of the training tokens other than the default; "
+        "books and dialogue fill rows and must be among them",
     )
     args = parser.parse_args()
     if args.part == "corpora":

@@ -6,11 +6,12 @@ import json
 import lzma
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from . import facts, skills, tools
+from . import facts, recall, skills, tools
 from .heldout import is_held_out
 from .sample import Sample, chat
 from .tables import SKY_HELD_OUT
@@ -92,12 +93,11 @@ def generate(r: Random, sources: Sources, kind: str) -> Sample:
             return generate(r, sources, r.choices(["facts", "skills", "knowledge"], [6, 4, 1])[0])
 
         return tools.several_turns(r, single)
-    tokens = int(r.choice([r.uniform(30, 600), r.uniform(300, 2000), r.uniform(1500, 3700)]))
-    return tools.recall(r, sources.filler, tokens)
+    return recall.recall(r, sources.filler)
 
 
 # Conversations of each group, by number; recall's are long, so they are few
-GROUPS = {"facts": 40, "knowledge": 15, "skills": 45, "tools": 7, "turns": 12, "recall": 1.6}
+GROUPS = {"facts": 40, "knowledge": 15, "skills": 45, "tools": 7, "turns": 12, "recall": 2.5}
 
 
 def draw(sources: Sources, seed: int, count: int, kind: str | None = None) -> Iterator[str]:
@@ -110,8 +110,9 @@ def draw(sources: Sources, seed: int, count: int, kind: str | None = None) -> It
             yield sample.text()
 
 
-def held_out_tasks(sources: Sources, each: int) -> list[Sample]:
-    """The evaluation mix: `each` held-out samples of a group, 3,500-token recalls, new wordings of the sky question."""
+def held_out_tasks(sources: Sources, each: int, length: Callable[[str], int]) -> list[Sample]:
+    """The evaluation mix: `each` held-out samples of a group, recalls over about 3,500 tokens (`length` counts them),
+    new wordings of the sky question."""
     r, tasks = Random(99), []
     for kind in GROUPS:
         wanted, seen = each, set()
@@ -123,8 +124,9 @@ def held_out_tasks(sources: Sources, each: int) -> list[Sample]:
                 wanted -= 1
             if not wanted:
                 break
-    long_recall = [tools.recall(r, sources.filler, 3400) for _ in range(each * 60)] if each >= 8 else []
-    chosen = [s for s in long_recall if is_held_out(s.key(), ONE_IN)][: max(each // 2, 1)]
+    long_recall = (recall.planted(r, sources.filler, 3400) for _ in range(each * 200))
+    held_out = (s for s in long_recall if is_held_out(s.key(), ONE_IN) and 3300 <= length(s.prompt()) <= 3900)
+    chosen = list(islice(held_out, each // 2))
     for sample in chosen:
         sample.kind = "recall-3500"
     sky = [chat("sky", question, "The sky is blue on a clear day.", "blue") for question in SKY_HELD_OUT]

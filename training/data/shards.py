@@ -24,7 +24,7 @@ from .generate import GROUPS, Sources, draw, held_out_tasks, load_sources
 TEXTS = ["books", "wiki", "words", "dialogue", "computing", "docs", "manuals", "code"]
 # Shares of the training tokens
 MIX = {
-    "books": 26,
+    "books": 21,
     "wiki": 2.5,
     "words": 2.5,
     "dialogue": 5,
@@ -32,12 +32,12 @@ MIX = {
     "docs": 2,
     "manuals": 0.5,
     "code": 3,
-    "facts": 13,
-    "knowledge": 10,
+    "facts": 10,
+    "knowledge": 9,
     "skills": 15,
-    "tools": 6,
+    "tools": 5,
     "turns": 6,
-    "recall": 7,
+    "recall": 17,
 }
 _shared: dict[str, Any] = {}
 
@@ -189,7 +189,8 @@ def build(
 
 def _held_out(corpus: Path, folder: Path, each: int, width: int) -> None:
     sources: Sources = load_sources(corpus, held_out=True)
-    tasks = held_out_tasks(sources, each)
+    tokenizer: Tokenizer = _shared["tokenizer"]
+    tasks = held_out_tasks(sources, each, lambda text: len(tokenizer.encode(text).ids))
     lines = [
         {"kind": t.kind, "prompt": t.prompt(), "expect": t.expect, "rule": t.rule, "text": t.text()} for t in tasks
     ]

@@ -98,12 +98,12 @@ def _phrase(r: Random, low: int = 2, high: int = 9) -> str:
     return " ".join(r.choice(_WORDS) for _ in range(r.randint(low, high)))
 
 
-def _code(r: Random) -> str:
+def code(r: Random) -> str:
     return "".join(r.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _ in range(r.randint(4, 8)))
 
 
 def copying(r: Random) -> Sample:
-    text = r.choice([_phrase(r, 2, 14), _code(r), sentence(r), f"{_code(r)}-{r.randint(10, 9999)}"])
+    text = r.choice([_phrase(r, 2, 14), code(r), sentence(r), f"{code(r)}-{r.randint(10, 9999)}"])
     q = fill(
         r,
         [

@@ -1,4 +1,4 @@
-"""Generators of tool calls, several-turn conversations and recall over long contexts."""
+"""Generators of tool calls and of conversations of several turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from . import tables
 from .sample import Sample
-from .skills import _code, sentence
+from .skills import sentence
 
 
 def _schema(name: str, description: str, **parameters: str) -> dict[str, Any]:
@@ -167,54 +167,3 @@ def several_turns(r: Random, single: Callable[[Random], Sample]) -> Sample:
         return Sample("turns", turns, told[4])
     last = single(r)
     return Sample(last.kind, [*turns, *last.messages[-2:]], last.expect, last.rule, thinking=last.thinking)
-
-
-def recall(r: Random, filler: Callable[[Random, int], str], tokens: int) -> Sample:
-    """A fact planted somewhere in a long text of about `tokens` tokens, and the question about it at the end."""
-    shape = r.randrange(4)
-    name, thing, place, code = r.choice(tables.NAMES), r.choice(tables.THINGS), r.choice(tables.PLACES), _code(r)
-    number = str(r.randint(100, 99999))
-    fact, question, answer, expect = [
-        (
-            f"The secret code of {name} is {code}.",
-            f"What is the secret code of {name}?",
-            f"The secret code of {name} is {code}.",
-            code,
-        ),
-        (
-            f"The {thing} of {name} is in the {place}.",
-            f"Where is the {thing} of {name}?",
-            f"The {thing} of {name} is in the {place}.",
-            place,
-        ),
-        (
-            f"The magic number of {name} is {number}.",
-            f"What is the magic number of {name}?",
-            f"The magic number of {name} is {number}.",
-            number,
-        ),
-        (
-            f"The password for the {place} is {code}.",
-            f"What is the password for the {place}?",
-            f"The password for the {place} is {code}.",
-            code,
-        ),
-    ][shape]
-    pieces = filler(r, tokens).split("\n\n")
-    facts = [fact] + [
-        f"The {w} of {n} is {_code(r)}."
-        for w, n in zip(("lucky word", "room key"), r.sample(tables.NAMES, 2), strict=True)
-        if r.random() < 0.5
-    ]
-    for piece in facts:
-        pieces.insert(r.randint(0, len(pieces)), piece)
-    text = "\n\n".join(pieces)
-    ask = r.choice(
-        [
-            "{t}\n\n{q}",
-            "Read the text and answer the question.\n\n{t}\n\nQuestion: {q}",
-            "Remember what is said here.\n\n{t}\n\n{q}",
-        ]
-    )
-    turns = [{"role": "user", "content": ask.format(t=text, q=question)}, {"role": "assistant", "content": answer}]
-    return Sample("recall", turns, expect, extra={"key": fact + question})
