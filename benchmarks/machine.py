@@ -26,7 +26,7 @@ class Machine:
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def read_bandwidth(self) -> float:
-        """Bytes a second that one thread reads from memory in 4 KiB pages, as files are mapped: the best of six passes."""
+        """Bytes a second that one thread reads from memory (4 KiB pages, as a mapped file): the best of six passes."""
         seconds = [self._lib.read_all(self._address, BYTES, streams) for streams in (1, 2, 8) for _ in range(2)]
         return BYTES / min(seconds)
 

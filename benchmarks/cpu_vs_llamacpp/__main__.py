@@ -45,7 +45,7 @@ def main() -> int:
     finally:
         for side in sides:
             side.stop()
-    print(f"\nread, int8: shares of the machine's limits that {names[0]} reaches; others: cores busy with something else")
+    print(f"\nread, int8: the shares of one thread's limits that {names[0]} reaches; others: cores busy otherwise")
     print(
         json.dumps(
             {
@@ -63,7 +63,8 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.cpu_vs_llamacpp", description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME", help=" ".join(MODELS))
+    names = list(MODELS)
+    parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--cases", nargs="+", metavar="WORD", help="only cases whose name contains one of these")
     parser.add_argument("--sides", nargs="+", choices=("ours", "wheel", "native"), help="default: all that are there")
     parser.add_argument("--peer-wheel", type=Path, default=Path(sys.executable), help="Python with the xllamacpp wheel")

@@ -48,7 +48,7 @@ QUICK = (
     Case("4 conversations", "together", 4, 4),
     Case("8 conversations", "together", 4, 8),
 )
-DRAFTED = tuple(Case(f"decode, {n} drafts" if n else "decode, server", "drafted", 256, drafts=n) for n in (0, 1, 2, 3))
+DRAFTED = tuple(Case(f"text, drafts {n}" if n else "text, no drafts", "drafted", 256, drafts=n) for n in (0, 1, 2, 3))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class Asked(Protocol):
 
 @dataclass
 class Results:
-    """Tokens a second: `series[case][side]`; what a side could not do; drafted and accepted tokens of a side and case."""
+    """Tokens a second `series[case][side]`; why (side, case) was refused; its drafted and accepted tokens."""
 
     series: dict[Case, dict[str, Series]] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Results:
 def run(
     sides: Sequence[Asked], cases: Sequence[Case], texts: Texts, rounds: int, between: Callable[[], None]
 ) -> Results:
-    """Measure `rounds` rounds on sides that have the model open; `between` is called once a round, nothing else running."""
+    """Measure `rounds` rounds on sides that have the model open; `between` is called once a round, all sides idle."""
     results = Results({case: {} for case in cases})
     for side in sides:
         _warm(side, texts)

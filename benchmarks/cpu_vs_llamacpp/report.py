@@ -36,11 +36,12 @@ def table(measured: Measured, sides: Sequence[str]) -> Iterator[str]:
     yield (
         f"{m.model}: {m.traffic.layers} layers, {m.traffic.experts} experts; a decoded token reads "
         f"{m.traffic.step_bytes(m.traffic.used) / 1e6:.0f} MB of weights; the machine reads "
-        f"{statistics.median(m.read) / 1e9:.1f} GB/s and does {statistics.median(m.peak) / 1e9:.0f} G int8 MAC/s (1 thread)"
+        f"{statistics.median(m.read) / 1e9:.1f} GB/s and does {statistics.median(m.peak) / 1e9:.0f} G int8 MAC/s"
     )
     for side in sides:
         use = m.memory[side]
-        yield f"  {side}: {use['anonymous'] / 2**30:.2f} GiB of its own and {use['files'] / 2**30:.2f} GiB of the file resident"
+        own, mapped = (use[kind] / 2**30 for kind in ("anonymous", "files"))
+        yield f"  {side}: resident {own:.2f} GiB of its own and {mapped:.2f} GiB of the file"
     ratios = "".join(f"{'/ ' + s:>10}" for s in sides if s != OURS) if OURS in sides else ""
     yield "  " + f"{'case':<18}" + "".join(f"{s:>17}" for s in sides) + ratios + "   read  int8  bound       others"
     for case, by_side in m.results.series.items():
@@ -113,7 +114,7 @@ def _best_drafts(measured: Measured, sides: Sequence[str]) -> Iterator[dict[str,
     for side in sides:
         if side != OURS and side in best and OURS in best:
             yield {
-                "case": f"{measured.model}, decode with drafts, best number of each, against {side}",
+                "case": f"{measured.model}, text with drafts, best number of each, against {side}",
                 "ours": _rounded(best[OURS]),
                 "peer": _rounded(best[side]),
                 "ratio": _rounded(best[OURS] / best[side]),

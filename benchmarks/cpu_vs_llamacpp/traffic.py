@@ -46,7 +46,8 @@ class Traffic:
             kind[0] += int(tensor.n_bytes)
             kind[1] += int(tensor.n_elements)
         count = fact("expert_count") * layers
-        return cls(layers, fact("expert_count"), fact("expert_used_count"), *dense, *head, *(x / count for x in experts))
+        each = [x / count for x in experts]
+        return cls(layers, fact("expert_count"), fact("expert_used_count"), *dense, *head, *each)
 
     def step_bytes(self, distinct: float) -> float:
         """Bytes of one step with logits whose rows choose `distinct` experts a layer."""

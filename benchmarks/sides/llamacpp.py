@@ -77,8 +77,8 @@ class Context:
 
     def _best(self, row: int) -> int:
         address = self._lib.llama_get_logits_ith(self._handle, row)
-        logits = np.ctypeslib.as_array(llama.c.cast(address, llama.c.POINTER(llama.c.c_float)), (self._model.vocab_size,))
-        return int(logits.argmax())
+        floats = llama.c.cast(address, llama.c.POINTER(llama.c.c_float))
+        return int(np.ctypeslib.as_array(floats, (self._model.vocab_size,)).argmax())
 
 
 class Model(llama.LlamaModel):

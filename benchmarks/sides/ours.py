@@ -6,6 +6,7 @@ import numpy as np
 
 import strata
 from benchmarks.sides.protocol import memory, serve, timed
+from strata.cpu import _native
 from strata.model import LaneState, Model, Segment, load
 
 CHUNK = 512  # rows of a prompt in one window, as the other side's physical batch
@@ -21,10 +22,8 @@ class Side:
 
     def about(self) -> dict[str, Any]:
         """Version, and the instruction sets that the C++ ops say they use."""
-        from strata import cpu
-
-        chosen = getattr(cpu, "isa", None)
-        return {"version": strata.__version__, "sets": [chosen() if callable(chosen) else "baseline"]}
+        chosen = getattr(_native, "selected_isa", None)  # the first version has one set only
+        return {"version": strata.__version__, "sets": [chosen() if chosen else "baseline"]}
 
     def open(self, model: str, threads: int, context: int, conversations: int, length: int) -> dict[str, Any]:
         """Load a model; conversations take the memory they need."""
@@ -52,13 +51,35 @@ class Side:
         return timed(lambda: [self._step(self.group[: len(step)], step) for step in tokens])
 
     def drafted(self, prompt: list[int], count: int, drafts: int) -> dict[str, Any]:
-        """Greedy text of `count` tokens with up to `drafts` drafts a step (0: none): seconds and what was accepted."""
-        if drafts:
+        """Greedy text of `count` tokens with `drafts` drafts a step (0: none): seconds and what was accepted."""
+        if drafts and not hasattr(self.model, "draft"):
             raise NotImplementedError("strata.model has no drafts yet")
-        state = self.model.new_state()
-        text = [self._read(state, prompt)]
-        seconds = timed(lambda: [text.append(int(self._step([state], [text[-1]])[0])) for _ in range(count - 1)])
-        return {"seconds": seconds, "tokens": count - 1, "drafted": 0, "accepted": 0, "text": text}
+        state = self.model.new_state(drafts=True) if drafts else self.model.new_state()
+        text, kept = [self._read(state, prompt)], []
+
+        def step() -> None:
+            guesses = self.model.draft([state], text[-1:], drafts)[0].tolist()
+            best = self.model.forward([Segment(state, [text[-1], *guesses], 0, drafts)]).argmax(axis=1).tolist()
+            right = next((i for i, guess in enumerate(guesses) if guess != best[i]), drafts)
+            state.accept(right)
+            text.extend(best[: right + 1])
+            kept.append(right)
+
+        def run() -> None:
+            while len(text) < count:
+                if drafts:
+                    step()
+                else:
+                    text.append(int(self._step([state], text[-1:])[0]))
+
+        seconds = timed(run)
+        return {
+            "seconds": seconds,
+            "tokens": len(text) - 1,
+            "drafted": drafts * len(kept),
+            "accepted": sum(kept),
+            "text": text[:count],
+        }
 
     def close(self) -> None:
         """Drop the model."""

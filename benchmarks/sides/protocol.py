@@ -1,4 +1,4 @@
-"""A side's half of the talk: one JSON request a line on stdin, one JSON reply a line on stdout; a side waits in between."""
+"""A side's half of the talk: a JSON request a line on stdin, a JSON reply a line on stdout; in between it waits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which experts a model's routers choose for given conversations, as llama.cpp computes them; no speed is measured here."""
+"""Which experts a model's routers choose for given conversations, as llama.cpp computes them; nothing is timed."""
 
 import sys
 from pathlib import Path
