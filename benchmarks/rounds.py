@@ -1,5 +1,6 @@
 """Interleaved rounds of several sides: a process each, one measured at a time, what else ran on the machine noted."""
 
+import contextlib
 import json
 import os
 import statistics
@@ -52,6 +53,7 @@ class Side:
             line = ""
         if not line:
             code = self._process.wait()
+            self.stop()
             raise SideError(f"{self.name} ended with exit code {code} during {op}; its log: {log_path(self.name)}")
         reply = json.loads(line)
         if "error" in reply:
@@ -62,12 +64,15 @@ class Side:
     def stop(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
         self._log.close()
 
 
