@@ -1,5 +1,7 @@
 """One MoE layer of KTransformers' kt-kernel, which makes its own int4 or int8 weights from random bf16 ones."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +38,8 @@ class Side:
     def open(self, threads: int, method: str, **layer: Any) -> str:
         """Make the layer ready; `method` is AMXINT4 or AMXINT8."""
         self.layer = found = Layer(**layer)
+        self.folder = tempfile.TemporaryDirectory()
+        os.chdir(self.folder.name)  # it makes folders where it runs
         self.wrapper = kt_kernel.KTMoEWrapper(
             layer_idx=0,
             num_experts=found.experts,
@@ -71,6 +75,8 @@ class Side:
     def close(self) -> None:
         """Drop the layer."""
         self.wrapper = None
+        os.chdir("/")
+        self.folder.cleanup()
 
     def _weights(self, shape: tuple[int, int]) -> torch.Tensor:
         pool = (torch.randn(POOL, *shape) * 0.02).bfloat16()
