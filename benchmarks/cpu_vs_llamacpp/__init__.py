@@ -1,0 +1,1 @@
+"""Reading and decoding on the CPU against llama.cpp, same file, interleaved."""
