@@ -36,7 +36,8 @@ STRATA_OP void dequantize_block(const std::uint8_t* group, std::size_t nb, float
         for (std::size_t e = 0; e < block; ++e) {
             const std::size_t c = code_of<F>(e), half = e / 16;
             float value = static_cast<float>(codes[c / 4 * 64 + r * 4 + c % 4] - zero);
-            if constexpr (F::sub != Sub::none) value = value * sub[F::sub == Sub::half ? half : 0][r];
+            // An integer product has no -0.
+            if constexpr (F::sub != Sub::none) value = value * sub[F::sub == Sub::half ? half : 0][r] + 0.0f;
             value = value * d[F::two_scales ? half : 0][r];
             if constexpr (F::min == Min::one) value = value - dmin[r];
             if constexpr (F::min == Min::block) value = value - minimum[0][r] * dmin[r];
