@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard native/*)
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard native/* native/kernels/*)
 
 # torch is needed for a graphics card only; on a machine without an NVIDIA driver the engine runs without it.
 EXTRA := $(if $(wildcard /proc/driver/nvidia/version),[gpu],)
