@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds and installs the engines that the benchmarks compare with, one virtual environment each, outside the repository.
-#   benchmarks/build_peers.sh [FOLDER] [llamacpp|freetoken|ktransformers ...]      (default: /opt/strata/peers, all)
+#   benchmarks/build_peers.sh [FOLDER] [llamacpp|freetoken|ktransformers ...]      (default: ~/.cache/strata-benchmarks/peers, all)
 # Needs g++ and cmake; benchmarks/peers.md has versions and sizes.
 set -euo pipefail
-folder=${1:-/opt/strata/peers}
+folder=${1:-$HOME/.cache/strata-benchmarks/peers}
 shift || true
 [ $# -gt 0 ] || set -- llamacpp freetoken ktransformers
 python=${PYTHON:-python3}

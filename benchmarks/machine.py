@@ -11,6 +11,7 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("machine.c")
 BYTES = 1 << 29
 ROUNDS = 20_000_000
+CACHE = Path.home() / ".cache" / "strata-benchmarks"  # random models, peers
 
 
 class Machine:

@@ -89,7 +89,7 @@ class StreamedTensors(oracle_gguf.RandomTensors):
         return Blocks(self._pools[name, std], rows, self.rng), kind  # type: ignore[return-value]
 
 
-class _LargeFile(oracle_gguf._File):
+class _LargeFile(oracle_gguf.GgufWriter):
     def __init__(self, path: Path, dense: str, experts: str, down: str, sizes: Geometry, seed: int) -> None:
         super().__init__(path, dense, experts, down, sizes, seed)
         self.random = StreamedTensors(seed)

@@ -14,10 +14,9 @@ from benchmarks.cpu_vs_llamacpp import report
 from benchmarks.cpu_vs_llamacpp.cases import DRAFTED, FULL, MODELS, QUICK, WINDOW, Case, ModelFile, Texts
 from benchmarks.cpu_vs_llamacpp.measure import LANE_LENGTH, LANES, SETTLE, run
 from benchmarks.cpu_vs_llamacpp.traffic import Traffic
-from benchmarks.machine import Machine, describe
+from benchmarks.machine import CACHE, Machine, describe
 from benchmarks.rounds import Side, SideError
 
-CACHE = Path.home() / ".cache" / "strata-benchmarks"
 QUICK_EXPERTS = 32
 
 
@@ -71,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--peer-native",
         type=Path,
-        default=Path("/opt/strata/peers/llamacpp-native/bin/python"),
+        default=CACHE / "peers" / "llamacpp-native" / "bin" / "python",
         help="Python with xllamacpp built on this machine (benchmarks/build_peers.sh)",
     )
     parser.add_argument("--rounds", type=int, default=5)

@@ -18,11 +18,10 @@ from typing import Any
 import gguf
 import numpy as np
 
-from benchmarks.machine import Machine, describe
+from benchmarks.machine import CACHE, Machine, describe
 from benchmarks.random_gguf import StreamedTensors
 from benchmarks.rounds import Series, Side, SideError, Watch, rotated
 
-CACHE = Path.home() / ".cache" / "strata-benchmarks"
 PEERS = {"freetoken": "freetoken", "kt-kernel": "ktransformers"}
 
 
@@ -79,7 +78,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.moe_layer", description=__doc__.splitlines()[0])
     every = ["ours", *PEERS]
-    parser.add_argument("--peers", type=Path, default=Path("/opt/strata/peers"), help="folder of build_peers.sh")
+    parser.add_argument("--peers", type=Path, default=CACHE / "peers", help="folder of build_peers.sh")
     parser.add_argument("--sides", nargs="+", choices=every, default=every)
     parser.add_argument("--geometries", nargs="+", choices=list(GEOMETRIES), default=list(GEOMETRIES))
     parser.add_argument("--formats", nargs="+", choices=list(METHODS), default=list(METHODS))

@@ -96,7 +96,7 @@ class Model(llama.LlamaModel):
 
     def context_params(self) -> llama.Params:
         """The library's default context parameters, their layout checked where it is used."""
-        params = llama._defaults(self._lib, "llama_context_default_params", llama.CONTEXT_END)
+        params = llama.default_params(self._lib, "llama_context_default_params", llama.CONTEXT_END)
         for at, value in {**llama.DEFAULT_CONTEXT, N_SEQ_MAX: 1}.items():
             found = struct.unpack_from("i", params.bytes, at)[0]
             if found != value:

@@ -146,7 +146,7 @@ def write(path: Path, dense: str, experts: str, *, down: str | None = None, size
     A row width that a format's block does not divide falls back to a 32-wide format. What is F32 in published files
     (norms, router, decay and step, convolutions, injection) is F32.
     """
-    _File(path, dense, experts, down or experts, sizes, seed).write()
+    GgufWriter(path, dense, experts, down or experts, sizes, seed).write()
 
 
 def fallback(name: str, width: int) -> str:
@@ -156,7 +156,9 @@ def fallback(name: str, width: int) -> str:
     return "IQ4_NL" if width % 32 == 0 else "F16"
 
 
-class _File:
+class GgufWriter:
+    """One random file, part by part; a subclass may draw the tensors elsewhere."""
+
     def __init__(self, path: Path, dense: str, experts: str, down: str, sizes: Geometry, seed: int) -> None:
         self.dense, self.experts, self.down, self.g = dense, experts, down, sizes
         self.random = RandomTensors(seed)

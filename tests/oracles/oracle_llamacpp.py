@@ -78,7 +78,8 @@ def _library() -> c.CDLL:
     return lib
 
 
-def _defaults(lib: c.CDLL, name: str, size: int) -> Params:
+def default_params(lib: c.CDLL, name: str, size: int) -> Params:
+    """What the library's function `name` returns; RuntimeError if it does not fill `size` bytes."""
     function, params = getattr(lib, name), Params()
     c.memset(c.byref(params), 0xAB, ROOM)
     function.restype, function.argtypes = None, [POINTER]  # a structure this long is returned through a pointer
@@ -96,7 +97,7 @@ class LlamaModel:
         self._lib = lib = _library()
         self._kept: list[object] = []
         self.routing: dict[str, np.ndarray] = {}
-        model = _defaults(lib, "llama_model_default_params", MODEL_END)
+        model = default_params(lib, "llama_model_default_params", MODEL_END)
         model.put("?", LOAD_MTP, True)
         self._model = lib.llama_model_load_from_file(str(path).encode(), model)
         if not self._model:
@@ -137,7 +138,7 @@ class LlamaModel:
         return self._decode(context, np.asarray(following, np.int32), np.ascontiguousarray(streams, np.float32))
 
     def _open(self, kind: int) -> int:
-        params = _defaults(self._lib, "llama_context_default_params", CONTEXT_END)
+        params = default_params(self._lib, "llama_context_default_params", CONTEXT_END)
         for at, value in DEFAULT_CONTEXT.items():
             found = struct.unpack_from("i", params.bytes, at)[0]
             if found != value:
