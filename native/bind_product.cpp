@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "codebooks.h"
 #include "dispatch.h"
 #include "kernels.h"
 
@@ -112,9 +113,23 @@ int run_dots(std::size_t steps) {
     return kernels().dot_registers(steps);
 }
 
+// The codebooks have one home, the Python module that the reference reads.
+void read_codebooks() {
+    const nb::module_ grids = nb::module_::import_("strata.formats.grids");
+    std::vector<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>> kept;
+    const auto rows = [&](const char* name, std::size_t bytes) {
+        kept.push_back(nb::cast<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(grids.attr(name)));
+        need(kept.back().nbytes() == bytes, std::string("codebook ") + name + " has another size");
+        return static_cast<const std::int8_t*>(kept.back().data());
+    };
+    set_codebooks({rows("IQ1", 2048 * 8), rows("IQ2_XXS", 256 * 8), rows("IQ2_XS", 512 * 8), rows("IQ2_S", 1024 * 8),
+                   rows("IQ3_XXS", 256 * 4), rows("IQ3_S", 512 * 4)});
+}
+
 }  // namespace
 
 void bind_product(nb::module_& m) {
+    read_codebooks();
     nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
         .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"))
         .def("give_integers", &give_integers, nb::arg("values"), nb::arg("scales"), nb::arg("minimums").none(),

@@ -37,14 +37,9 @@ const Layout& layout(int format, std::size_t k) {
     throw std::invalid_argument("Tensor type " + std::to_string(format) + " has no product.");
 }
 
-Grids the_grids{};
-
 std::size_t records_a_row(std::size_t k) { return (k + block - 1) / block + 1; }
 
 }  // namespace
-
-void set_grids(const Grids& given) { the_grids = given; }
-const Grids& grids() { return the_grids; }
 
 Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw, const std::uint8_t* tiles) {
     const Layout& row = layout(format, k);

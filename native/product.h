@@ -74,12 +74,4 @@ std::size_t product_scratch_bytes(std::size_t k);
 void product(const Matrix& w, const Activations& a, const std::uint32_t* row_index, std::size_t count,
              std::size_t first_tile, std::size_t last_tile, float* y, std::size_t y_stride, void* scratch);
 
-// The codebooks of the I-quants as strata.formats.grids has them: rows of signed bytes. Given once, before any product.
-struct Grids {
-    const std::int8_t *iq1, *iq2_xxs, *iq2_xs, *iq2_s;  // (2048 | 256 | 512 | 1024, 8)
-    const std::int8_t *iq3_xxs, *iq3_s;                 // (256 | 512, 4)
-};
-void set_grids(const Grids& grids);
-const Grids& grids();
-
 }  // namespace strata

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codebooks.h"
+
 #if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI) || defined(STRATA_ISA_AMX)
 #include <immintrin.h>
 #endif

@@ -41,6 +41,7 @@ STRATA_OP Bytes above(Bytes v, int x) {
 
 template <int count>
 STRATA_OP Bytes right(Bytes v) {
+    if constexpr (count == 0) return v;
     if (count > 0) return {_mm256_srli_epi16(v.a, count > 0 ? count : 0), _mm256_srli_epi16(v.b, count > 0 ? count : 0)};
     return {_mm256_slli_epi16(v.a, count < 0 ? -count : 0), _mm256_slli_epi16(v.b, count < 0 ? -count : 0)};
 }
@@ -60,6 +61,57 @@ STRATA_OP Bytes table16(const std::uint8_t* p) {
 }
 STRATA_OP Bytes lookup(Bytes table, Bytes index) {
     return {_mm256_shuffle_epi8(table.a, index.a), _mm256_shuffle_epi8(table.b, index.b)};
+}
+STRATA_OP Bytes lookup_low(Bytes table, Bytes index) { return lookup(table, and_bytes(index, all_bytes(15))); }
+STRATA_OP Bytes select_bits(Bytes mask, Bytes x, Bytes y) {
+    const Bytes z = and_bytes(mask, xor_bytes(x, y));
+    return xor_bytes(z, y);
+}
+
+STRATA_OP std::uint64_t nonzero_bytes(Bytes v) {
+    const __m256i zero = _mm256_setzero_si256();
+    const std::uint32_t a = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(v.a, zero)));
+    const std::uint32_t b = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(v.b, zero)));
+    return ~(a | std::uint64_t(b) << 32);
+}
+STRATA_OP __m256i half_where(std::uint32_t bits, int x) {
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(bits)),
+                                              _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i bit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(static_cast<char>(x)));
+}
+STRATA_OP Bytes bytes_where(std::uint64_t bits, int x) {
+    return {half_where(static_cast<std::uint32_t>(bits), x), half_where(static_cast<std::uint32_t>(bits >> 32), x)};
+}
+
+// Eight rows of a codebook, a 16-bit word each. Scalar loads: gathers of AVX2 are slower, or slowed by microcode.
+STRATA_OP __m128i eight_words(const std::uint16_t* words, const std::uint16_t* index) {
+    __m128i v = _mm_cvtsi32_si128(words[index[0]]);
+    v = _mm_insert_epi16(v, words[index[1]], 1);
+    v = _mm_insert_epi16(v, words[index[2]], 2);
+    v = _mm_insert_epi16(v, words[index[3]], 3);
+    v = _mm_insert_epi16(v, words[index[4]], 4);
+    v = _mm_insert_epi16(v, words[index[5]], 5);
+    v = _mm_insert_epi16(v, words[index[6]], 6);
+    return _mm_insert_epi16(v, words[index[7]], 7);
+}
+STRATA_OP __m256i sixteen_words(const std::uint16_t* words, const std::uint16_t* index) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(eight_words(words, index)), eight_words(words, index + 8), 1);
+}
+STRATA_OP void half_rows(const std::uint16_t* words, __m256i low, __m256i high, __m256i& first, __m256i& second) {
+    alignas(32) std::uint16_t index[32];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(index), _mm256_unpacklo_epi8(low, high));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(index + 16), _mm256_unpackhi_epi8(low, high));
+    const __m256i a = sixteen_words(words, index), b = sixteen_words(words, index + 16), byte = _mm256_set1_epi16(255);
+    first = _mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
+    second = _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8));
+}
+template <int entries>
+STRATA_OP void rows_at(const Codebook<entries>& book, Bytes low, const std::uint64_t* high, Bytes& first, Bytes& second) {
+    Bytes top = all_bytes(0);
+    for (int i = 0; 256 << i < entries; ++i) top = or_bytes(top, bytes_where(high[i], 1 << i));
+    half_rows(book.words, low.a, top.a, first.a, second.a);
+    half_rows(book.words, low.b, top.b, first.b, second.b);
 }
 STRATA_OP Bytes swap_middle(Bytes v) {
     alignas(16) static const std::uint8_t order[16] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};

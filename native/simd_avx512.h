@@ -27,6 +27,7 @@ STRATA_OP Bytes above(Bytes a, int x) {  // 1 where a byte is above x, else 0
 // Bits of 16-bit words: bits of the neighbour come in, a mask takes them away.
 template <int count>
 STRATA_OP Bytes right(Bytes v) {
+    if constexpr (count == 0) return v;
     return count > 0 ? _mm512_srli_epi16(v, count > 0 ? count : 0) : _mm512_slli_epi16(v, count < 0 ? -count : 0);
 }
 
@@ -48,6 +49,37 @@ STRATA_OP Bytes table16(const std::uint8_t* p) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 STRATA_OP Bytes lookup(Bytes table, Bytes index) { return _mm512_shuffle_epi8(table, index); }
+
+// The same for any index, of which only the low four bits count.
+STRATA_OP Bytes lookup_low(Bytes table, Bytes index) { return _mm512_permutexvar_epi8(index, table); }
+
+// (mask & a) | (~mask & b)
+STRATA_OP Bytes select_bits(Bytes mask, Bytes a, Bytes b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xCA); }
+
+// Bytes as bits: bit j tells of byte j.
+STRATA_OP std::uint64_t nonzero_bytes(Bytes v) { return _mm512_test_epi8_mask(v, v); }
+STRATA_OP Bytes bytes_where(std::uint64_t bits, int x) { return _mm512_maskz_set1_epi8(bits, static_cast<char>(x)); }
+
+// Bytes of a plane of `entries`; high[i] has bit 8 + i of every index.
+template <int entries>
+STRATA_OP Bytes plane_at(const std::uint8_t* plane, Bytes low, const std::uint64_t* high) {
+    if constexpr (entries == 128) {
+        return _mm512_permutex2var_epi8(load_bytes(plane), low, load_bytes(plane + 64));
+    } else {
+        constexpr int part = entries / 2;
+        __mmask64 upper;
+        if constexpr (part == 128) upper = _mm512_movepi8_mask(low);
+        else upper = high[part / 512];
+        return _mm512_mask_blend_epi8(upper, plane_at<part>(plane, low, high), plane_at<part>(plane + part, low, high));
+    }
+}
+
+// Rows of a codebook: its two planes.
+template <int entries>
+STRATA_OP void rows_at(const Codebook<entries>& book, Bytes low, const std::uint64_t* high, Bytes& first, Bytes& second) {
+    first = plane_at<entries>(book.planes[0], low, high);
+    second = plane_at<entries>(book.planes[1], low, high);
+}
 
 // Bytes 0, 1, 2, 3 of each word to 0, 2, 1, 3.
 STRATA_OP Bytes swap_middle(Bytes v) {

@@ -59,6 +59,23 @@ STRATA_OP Bytes left_words(Bytes a) {
 STRATA_OP Bytes or_masked(Bytes a, Bytes b, Bytes mask) { STRATA_BYTE(a.v[i] | (b.v[i] & mask.v[i])); }
 STRATA_OP Bytes table16(const std::uint8_t* p) { STRATA_BYTE(p[i % 16]); }
 STRATA_OP Bytes lookup(Bytes table, Bytes index) { STRATA_BYTE(table.v[index.v[i]]); }
+STRATA_OP Bytes lookup_low(Bytes table, Bytes index) { STRATA_BYTE(table.v[index.v[i] & 15]); }
+STRATA_OP Bytes select_bits(Bytes mask, Bytes a, Bytes b) { STRATA_BYTE((mask.v[i] & a.v[i]) | (~mask.v[i] & b.v[i])); }
+STRATA_OP std::uint64_t nonzero_bytes(Bytes a) {
+    std::uint64_t bits = 0;
+    for (int i = 0; i < 64; ++i) bits |= std::uint64_t(a.v[i] != 0) << i;
+    return bits;
+}
+STRATA_OP Bytes bytes_where(std::uint64_t bits, int x) { STRATA_BYTE(bits >> i & 1 ? x : 0); }
+template <int entries>
+STRATA_OP void rows_at(const Codebook<entries>& book, Bytes low, const std::uint64_t* high, Bytes& first, Bytes& second) {
+    for (int i = 0; i < 64; ++i) {
+        unsigned index = low.v[i];
+        for (int j = 0; 256 << j < entries; ++j) index |= unsigned(high[j] >> i & 1) << (8 + j);
+        first.v[i] = book.planes[0][index];
+        second.v[i] = book.planes[1][index];
+    }
+}
 STRATA_OP Bytes swap_middle(Bytes a) { STRATA_BYTE(a.v[i / 4 * 4 + "\0\2\1\3"[i % 4]]); }
 
 STRATA_OP Ints all_ints(std::int32_t x) { STRATA_INT(x); }

@@ -5,6 +5,9 @@ namespace strata {
 namespace STRATA_ISA {
 
 void fill_measure(Kernels&);
+void fill_product_grid_iq1(Kernels&);
+void fill_product_grid_iq2(Kernels&);
+void fill_product_grid_iq3(Kernels&);
 void fill_product_k(Kernels&);
 void fill_product_nibbles(Kernels&);
 void fill_quantize(Kernels&);
@@ -15,6 +18,9 @@ void fill_attend(Kernels&);
 
 void fill(Kernels& k) {
     fill_measure(k);
+    fill_product_grid_iq1(k);
+    fill_product_grid_iq2(k);
+    fill_product_grid_iq3(k);
     fill_product_k(k);
     fill_product_nibbles(k);
     fill_quantize(k);

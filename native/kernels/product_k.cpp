@@ -2,7 +2,7 @@
 //
 // A group is one block of the file: its quant bytes as 32-bit words of 16 rows side by side (word i at 64 i), then
 // sub-scales and minimums as bytes of such words, then d and dmin (16 float16 each).
-#include "product_rows.h"
+#include "product_groups.h"
 
 namespace strata {
 namespace STRATA_ISA {
@@ -10,36 +10,6 @@ namespace STRATA_ISA {
 void fill_product_k(Kernels&);
 
 namespace {
-
-// bytes: of a group; file: of a block in the file.
-template <std::size_t bytes, std::size_t file>
-struct Large {
-    static constexpr std::size_t blocks = 8;
-    static constexpr std::size_t group_bytes(std::size_t) { return bytes; }
-    static constexpr std::size_t file_bytes(std::size_t) { return file; }
-};
-
-STRATA_OP Bytes word(const std::uint8_t* group, int i) { return load_bytes(group + 64 * i); }
-
-// `count` words of each row (a multiple of four).
-STRATA_OP void pack_words(const std::uint8_t* const rows[16], std::size_t at, int count, std::uint8_t* out) {
-    STRATA_UNROLL for (int i = 0; i < count; i += 4) {
-        Bytes v[4];
-        transpose_rows(rows, at + 4 * i, v);
-        for (int j = 0; j < 4; ++j) store_bytes(out + 64 * (i + j), v[j]);
-    }
-}
-
-// One word of each row, where 16 bytes could reach beyond the row.
-STRATA_OP Bytes one_word(const std::uint8_t* const rows[16], std::size_t at) {
-    std::int32_t words[16];
-    for (int r = 0; r < 16; ++r) words[r] = word_at(rows[r] + at);
-    return load_bytes(words);
-}
-
-STRATA_OP void pack_halves(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out) {
-    for (int r = 0; r < 16; ++r) __builtin_memcpy(out + 2 * r, rows[r] + at, 2);
-}
 
 template <int b>
 STRATA_OP void sub_of_block(const std::uint8_t* words, Floats& sub) {

@@ -1,5 +1,5 @@
 // Formats of 4-bit codes, some with a fifth bit in a plane of its own, in blocks of 32 with a scale each: Q4_0 Q4_1 Q5_0
-// Q5_1 IQ4_NL MXFP4 NVFP4; and Q8_0, whole bytes.
+// Q5_1 IQ4_NL MXFP4 NVFP4; Q8_0, whole bytes; and Q2_0, 2-bit codes.
 //
 // Group of four blocks: the quants of all, then the scales of all.
 #include "product_rows.h"
@@ -258,6 +258,37 @@ struct NVFP4 : Small<256, 32, 18>, Traits<4, Sub::none, Min::none, false, true> 
     }
 };
 
+// The file's block is two of ours, four neighbours a byte; a scale for both.
+struct Q2_0 : Traits<0, Sub::none, Min::none, true> {
+    static constexpr int number = 42;
+    static constexpr std::size_t blocks = 4;
+    static constexpr std::size_t group_bytes(std::size_t nb) { return nb * 128 + nb / 2 * 32; }
+    static constexpr std::size_t file_bytes(std::size_t nb) { return nb / 2 * 18; }
+    template <int b>
+    STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
+        const Bytes two = all_bytes(3);
+        STRATA_UNROLL for (int half = 0; half < 2; ++half) {
+            const Bytes v = load_bytes(group + b * 128 + half * 64);
+            w[4 * half] = and_bytes(v, two);
+            w[4 * half + 1] = and_bytes(right<2>(v), two);
+            w[4 * half + 2] = and_bytes(right<4>(v), two);
+            w[4 * half + 3] = and_bytes(right<6>(v), two);
+        }
+    }
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(group + nb * 128 + b / 2 * 32);
+    }
+    static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
+        for (std::size_t i = 0; i < nb / 2; ++i) {
+            Bytes v[4];
+            transpose_rows(rows, at + i * 18 + 2, v);
+            STRATA_UNROLL for (int j = 0; j < 4; ++j) store_bytes(group + i * 256 + 64 * j, swap_middle(v[j]));
+            pack_halves(rows, at + i * 18, group + nb * 128 + i * 32, 0);
+        }
+    }
+};
+
 }  // namespace
 
 void fill_product_nibbles(Kernels& k) {
@@ -269,6 +300,7 @@ void fill_product_nibbles(Kernels& k) {
     add_format<IQ4_NL>(k);
     add_format<MXFP4>(k);
     add_format<NVFP4>(k);
+    add_format<Q2_0>(k);
 }
 
 }  // namespace STRATA_ISA
