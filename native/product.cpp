@@ -87,7 +87,15 @@ void quantize_rows(const Activations& a, std::size_t first, std::size_t last) {
     kernels().quantize_rows(a, first, last);
 }
 
-std::size_t product_scratch_bytes(std::size_t k) { return (k / block + 8) * 1600; }
+// Two packed tiles (at most 544 bytes a block each), two unpacked chunks, a panel of rows, and for these the nodes of a
+// tree over chunks of 16 blocks.
+std::size_t product_scratch_bytes(std::size_t k) {
+    const std::size_t blocks = k / block + 8, fit = kept_bytes / (blocks - 8 ? (blocks - 8) * sizeof(Record) : kept_bytes);
+    const std::size_t rows = fit < least_panel ? least_panel : fit;
+    std::size_t levels = 1;
+    while (std::size_t(16) << levels < blocks) ++levels;
+    return blocks * 2 * 576 + 32 * widest + rows * blocks * sizeof(Record) + (levels + 1) * rows * 2 * 64;
+}
 
 namespace {
 
