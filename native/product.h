@@ -69,10 +69,14 @@ void quantize_rows(const Activations& a, std::size_t first, std::size_t last);
 
 std::size_t product_scratch_bytes(std::size_t k);
 
-// Limits of that scratch, shared by all instruction sets (native/product_rows.h).
-constexpr std::size_t least_panel = 32;      // rows of a panel at least
-constexpr std::size_t kept_bytes = 1 << 19;  // bytes of a panel at most: it stays in the second cache while tiles pass by
-constexpr std::size_t widest = 1024;         // bytes of an unpacked block and its scales, at most
+// Limits of that scratch, for all instruction sets (native/product_rows.h). Rows of a panel of `blocks` blocks: as many as
+// stay in the second cache while tiles pass by.
+constexpr std::size_t widest = 1024;  // bytes of an unpacked block and its scales, at most
+constexpr std::size_t kept_bytes = 1 << 19, least_panel = 32, most_panel = 256;
+static inline std::size_t panel_rows(std::size_t blocks) {
+    const std::size_t fit = kept_bytes / (blocks * sizeof(Record));
+    return fit < least_panel ? least_panel : fit < most_panel ? fit : most_panel;
+}
 
 // y[i * y_stride + n] = row row_index[i] (or i, where it is null) of `a` times row n of w, for i < count and n in the
 // tiles first_tile..last_tile (exclusive) that exist.

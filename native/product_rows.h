@@ -77,7 +77,7 @@ const std::uint8_t* tile_at(const Matrix& w, std::size_t tile, std::uint8_t* scr
 
 // Rows from which tiles are unpacked first: what few_rows computes with every eight rows must cost more than stores.
 template <class F>
-constexpr std::size_t many_from = F::transposed ? 12 : 17;
+constexpr std::size_t many_from = amx_dots ? 9 : F::transposed ? 12 : 17;
 
 // Scratch of a product of many rows, after the packed tiles.
 struct ManyScratch {
@@ -113,13 +113,15 @@ void product_tiles(const Matrix& w, const Activations& a, const std::uint32_t* r
         return;
     }
     // Steps of rows as even as can be: none is left with a few.
-    std::size_t most = kept_bytes / (a.blocks * sizeof(Record));
-    if (most < least_panel) most = least_panel;
+    const std::size_t most = panel_rows(a.blocks);
     const std::size_t steps = (count + most - 1) / most;
+#if defined(STRATA_ISA_AMX)
+    const AmxScope amx;
+#endif
     ManyScratch s;
     s.wide = packed + (2 * w.tile_bytes + 63) / 64 * 64;
     s.panel = reinterpret_cast<Record*>(s.wide + 2 * chunk * widest);
-    s.kept = reinterpret_cast<float*>(s.panel + most * a.blocks);
+    s.kept = reinterpret_cast<float*>(s.panel + (most + 16) * a.blocks);
     for (std::size_t step = 0; step < steps; ++step) {
         const std::size_t first = count * step / steps, rows = count * (step + 1) / steps - first;
         fill_panel<F>(a, row_index, first, rows, s.panel);

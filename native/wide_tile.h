@@ -23,9 +23,16 @@ struct WideBlock : Traits<offset_, sub_, min_, false, two_scales_> {
     STRATA_OP Floats dmin(const std::uint8_t* at) { return scale(at, floats - 1); }
 };
 
+// What the kernels of many rows take codes as: with AMX signed bytes; else where `offset_dots` says so all offsets are 7.
+template <class F>
+constexpr int wide_offset = amx_dots ? -1 : F::offset < 0 || !offset_dots ? F::offset : 7;
+template <class F>
+constexpr int wide_shift = amx_dots ? (F::offset < 0 ? 0 : -(1 << (F::offset & 7)))
+                                    : (F::offset < 0 || !offset_dots ? 0 : 128 - (1 << (F::offset & 7)));
+
 // Formats of the same traits share it, and the kernels of many rows with it.
 template <class F>
-using Wide = WideBlock<F::offset < 0 || !offset_dots ? F::offset : 7, F::sub, F::min, F::two_scales>;
+using Wide = WideBlock<wide_offset<F>, F::sub, F::min, F::two_scales>;
 
 template <class F, int b>
 STRATA_OP void widen_block(const std::uint8_t* group, std::size_t nb, std::uint8_t* out) {
@@ -33,7 +40,7 @@ STRATA_OP void widen_block(const std::uint8_t* group, std::size_t nb, std::uint8
     Scales s;
     F::template codes<b>(group, w);
     F::template scales<b>(group, nb, s);
-    constexpr int shift = F::offset < 0 || !offset_dots ? 0 : 128 - (1 << F::offset);
+    constexpr int shift = wide_shift<F>;
     STRATA_UNROLL for (int i = 0; i < 8; ++i) store_bytes(out + 64 * i, shift ? add_bytes(w[i], all_bytes(shift)) : w[i]);
     float* at = reinterpret_cast<float*>(out + 512);
     const auto put = [&at](Floats v) {
@@ -43,8 +50,10 @@ STRATA_OP void widen_block(const std::uint8_t* group, std::size_t nb, std::uint8
     put(s.d[0]);
     if constexpr (F::two_scales) put(s.d[1]);
     STRATA_UNROLL for (int i = 0; i < Wide<F>::subs; ++i) put(s.sub[i]);
-    if constexpr (F::min == Min::block) put(as_floats(pairs(s.minimum[0], s.minimum[0])));
-    if constexpr (F::min == Min::half) put(as_floats(pairs(s.minimum[0], s.minimum[1])));
+    if constexpr (Wide<F>::minimums) {
+        store_bytes(at, pairs(s.minimum[0], s.minimum[F::min == Min::half]));
+        at += 16;
+    }
     if constexpr (F::min != Min::none) put(s.dmin);
 }
 
