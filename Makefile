@@ -9,7 +9,7 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard native/* nat
 EXTRA := $(if $(wildcard /proc/driver/nvidia/version),[gpu],)
 CONSTRAINTS := $(if $(EXTRA),,-c constraints.txt)
 
-.PHONY: serve chat test test-long lint format clean
+.PHONY: serve chat test test-long lint format sanitize clean
 
 serve: $(STAMP)-run
 	@$(BIN)/strata serve $(ARGS)
@@ -25,6 +25,9 @@ test-long: $(STAMP)-dev
 
 lint: $(STAMP)-dev
 	@$(BIN)/python tools/check.py --no-tests
+
+sanitize: $(STAMP)-dev
+	@$(BIN)/python tools/sanitize.py
 
 format: $(STAMP)-dev
 	@$(BIN)/ruff check --fix .

@@ -8,6 +8,10 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #endif
+#if defined(STRATA_HAS_AMX) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace strata {
 
@@ -19,6 +23,9 @@ STRATA_DECLARE(portable)
 #if defined(STRATA_HAS_AVX2)
 STRATA_DECLARE(avx2)
 STRATA_DECLARE(avx512vnni)
+#endif
+#if defined(STRATA_HAS_AMX)
+STRATA_DECLARE(amx)
 #endif
 
 namespace {
@@ -66,11 +73,37 @@ bool runs_avx512vnni() {
 }
 #endif
 
+#if defined(STRATA_HAS_AMX)
+// Linux gives the state of tile registers to a process that asks for it, once for all of its threads and children; it
+// refuses where a thread's alternate signal stack is too small to save them.
+bool may_use_tiles() {
+#if defined(__linux__)
+    constexpr long request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+    return syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+    return false;
+#endif
+}
+
+bool runs_amx() {
+#if defined(STRATA_EMULATE_AMX)
+    (void)may_use_tiles;
+    return runs_avx512vnni();
+#else
+    // AMX-TILE, AMX-INT8; XCR0: tile configuration and data
+    return runs_avx512vnni() && saved({17, 18}) && has(leaf(7).d, {24, 25}) && may_use_tiles();
+#endif
+}
+#endif
+
 const Isa isas[] = {
     {"portable", portable::fill, always},
 #if defined(STRATA_HAS_AVX2)
     {"avx2", avx2::fill, runs_avx2},
     {"avx512vnni", avx512vnni::fill, runs_avx512vnni},
+#endif
+#if defined(STRATA_HAS_AMX)
+    {"amx", amx::fill, runs_amx},
 #endif
 };
 

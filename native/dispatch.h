@@ -6,7 +6,8 @@
 namespace strata {
 
 // Names of the instruction sets that this build has and this machine can run, slowest first: portable, avx2,
-// avx512vnni (AVX-512 F, BW, DQ, VL, VNNI, VBMI).
+// avx512vnni (AVX-512 F, BW, DQ, VL, VNNI, VBMI), amx (that and AMX int8 for many rows). On a machine with AMX this asks
+// the system for the permission to use tile registers; without it amx is not among them.
 std::vector<std::string> available_isas();
 
 // Choose one by name ("auto": the best). Throws std::invalid_argument with one sentence that names those available.

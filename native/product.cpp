@@ -82,7 +82,15 @@ void quantize_rows(const Activations& a, std::size_t first, std::size_t last) {
     kernels().quantize_rows(a, first, last);
 }
 
-std::size_t product_scratch_bytes(std::size_t k) { return (k / block + 8) * 1600; }
+// Two packed tiles (at most 544 bytes a block each), two unpacked chunks, a panel of rows with sixteen places to spare, and
+// for these the nodes of a tree over chunks of 16 blocks. What is enough for k is enough for less.
+std::size_t product_scratch_bytes(std::size_t k) {
+    const std::size_t blocks = k / block + 8, least = least_panel * blocks * sizeof(Record);
+    const std::size_t panel = (kept_bytes > least ? kept_bytes : least) + 16 * blocks * sizeof(Record);
+    std::size_t levels = 1;
+    while (std::size_t(16) << levels < blocks) ++levels;
+    return 2 * 576 * blocks + 32 * widest + panel + (levels + 1) * most_panel * 2 * 64;
+}
 
 namespace {
 

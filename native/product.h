@@ -27,7 +27,7 @@ struct alignas(64) Record {
     float scale;
     std::int32_t minus_sum[3];  // -128 times the first half, the second, both
     float sum[3];               // the same sums, positive, as floats
-    float unused;
+    std::int16_t sums[2];       // of the first and the second half
 };
 
 // Rows of a window. All pointers are the caller's.
@@ -68,6 +68,15 @@ Activations activations_at(void* memory, const float* x, std::size_t rows, std::
 void quantize_rows(const Activations& a, std::size_t first, std::size_t last);
 
 std::size_t product_scratch_bytes(std::size_t k);
+
+// Limits of that scratch, for all instruction sets (native/product_rows.h). Rows of a panel of `blocks` blocks: as many as
+// stay in the second cache while tiles pass by.
+constexpr std::size_t widest = 1024;  // bytes of an unpacked block and its scales, at most
+constexpr std::size_t kept_bytes = 1 << 19, least_panel = 32, most_panel = 256;
+static inline std::size_t panel_rows(std::size_t blocks) {
+    const std::size_t fit = kept_bytes / (blocks * sizeof(Record));
+    return fit < least_panel ? least_panel : fit < most_panel ? fit : most_panel;
+}
 
 // y[i * y_stride + n] = row row_index[i] (or i, where it is null) of `a` times row n of w, for i < count and n in the
 // tiles first_tile..last_tile (exclusive) that exist.

@@ -19,7 +19,7 @@
 #define STRATA_MEMBER inline __attribute__((always_inline))
 
 // Loops over vectors of a block and over rows: unrolled where a vector is a register, so that their arrays are registers.
-#if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI)
+#if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI) || defined(STRATA_ISA_AMX)
 #define STRATA_UNROLL _Pragma("GCC unroll 16")
 #else
 #define STRATA_UNROLL
@@ -28,6 +28,12 @@
 namespace strata {
 namespace STRATA_ISA {
 namespace {
+
+#if defined(STRATA_ISA_AMX)
+constexpr bool amx_dots = true;  // many rows: dots in tile registers
+#else
+constexpr bool amx_dots = false;
+#endif
 
 STRATA_OP std::int32_t word_at(const void* p) {
     std::int32_t x;

@@ -145,6 +145,11 @@ STRATA_OP Ints dot_big(Ints acc, Bytes codes, std::int32_t q) {
     return {dot_signed_half(acc.a, codes.a, all), dot_signed_half(acc.b, codes.b, all)};
 }
 
+STRATA_OP Ints dot_pairs(Bytes a, const std::int16_t b[2]) {
+    const __m256i all = _mm256_set1_epi32(word_at(b));
+    return {_mm256_madd_epi16(a.a, all), _mm256_madd_epi16(a.b, all)};
+}
+
 STRATA_OP Floats load_floats(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 STRATA_OP void store_floats(float* p, Floats v) {
     _mm256_storeu_ps(p, v.a);
@@ -166,6 +171,11 @@ STRATA_OP Floats mul(Floats x, Floats y) { return {_mm256_mul_ps(x.a, y.a), _mm2
 STRATA_OP Floats mul_add_exact(Floats x, Floats y, Floats z) { return add(mul(x, y), z); }
 STRATA_OP Floats to_floats(Ints v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
 STRATA_OP Floats as_floats(Ints v) { return {_mm256_castsi256_ps(v.a), _mm256_castsi256_ps(v.b)}; }
+
+STRATA_OP Bytes pairs(Floats a, Floats b) {
+    const Bytes high{_mm256_cvttps_epi32(b.a), _mm256_cvttps_epi32(b.b)};
+    return or_bytes({_mm256_cvttps_epi32(a.a), _mm256_cvttps_epi32(a.b)}, left_words<16>(high));
+}
 
 STRATA_OP Floats halves_at(const void* p) {
     const __m128i* v = static_cast<const __m128i*>(p);

@@ -100,6 +100,9 @@ STRATA_OP Ints dot(Ints acc, Bytes codes, std::int32_t q) {
 // The same for codes up to 255 that stand for code - 128, where `offset_dots` says how.
 STRATA_OP Ints dot_big(Ints acc, Bytes codes, std::int32_t q) { return dot(acc, codes, q); }
 
+// Lane-wise a[0] * b[0] + a[1] * b[1] of int16 pairs; b the same for all lanes.
+STRATA_OP Ints dot_pairs(Bytes a, const std::int16_t b[2]) { return _mm512_madd_epi16(a, all_ints(word_at(b))); }
+
 STRATA_OP Floats load_floats(const float* p) { return _mm512_loadu_ps(p); }
 STRATA_OP void store_floats(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 STRATA_OP void store_some(float* p, Floats v, std::size_t count) {
@@ -114,6 +117,11 @@ STRATA_OP Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 STRATA_OP Floats mul_add_exact(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 STRATA_OP Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
 STRATA_OP Floats as_floats(Ints v) { return _mm512_castsi512_ps(v); }
+
+// Pairs of int16 from whole numbers, 0 to 2^15 - 1.
+STRATA_OP Bytes pairs(Floats a, Floats b) {
+    return or_bytes(_mm512_cvttps_epi32(a), left_words<16>(_mm512_cvttps_epi32(b)));
+}
 
 STRATA_OP Floats halves_at(const void* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));

@@ -94,6 +94,12 @@ STRATA_OP Ints dot_from(Ints acc, Bytes codes, std::int32_t q, int offset) {
 STRATA_OP Ints dot(Ints acc, Bytes codes, std::int32_t q) { return dot_from(acc, codes, q, 0); }
 STRATA_OP Ints dot_big(Ints acc, Bytes codes, std::int32_t q) { return dot_from(acc, codes, q, 128); }
 
+STRATA_OP Ints dot_pairs(Bytes a, const std::int16_t b[2]) {
+    std::int16_t pairs[32];
+    __builtin_memcpy(pairs, &a, 64);
+    STRATA_INT(pairs[2 * i] * b[0] + pairs[2 * i + 1] * b[1]);
+}
+
 STRATA_OP Floats load_floats(const float* p) { STRATA_FLOAT(p[i]); }
 STRATA_OP void store_floats(float* p, Floats a) { __builtin_memcpy(p, &a, 64); }
 STRATA_OP void store_some(float* p, Floats a, std::size_t count) {
@@ -110,6 +116,15 @@ STRATA_OP Floats as_floats(Ints a) {
     Floats v;
     __builtin_memcpy(&v, &a, 64);
     return v;
+}
+
+STRATA_OP Bytes pairs(Floats a, Floats b) {
+    std::int16_t out[32];
+    for (int i = 0; i < 16; ++i) {
+        out[2 * i] = static_cast<std::int16_t>(a.v[i]);
+        out[2 * i + 1] = static_cast<std::int16_t>(b.v[i]);
+    }
+    return load_bytes(out);
 }
 
 STRATA_OP float half(std::uint16_t h) {

@@ -1,5 +1,8 @@
 // Loops that bound the products on a machine: reading memory, and dots in registers. For benchmarks.
 #include "product_tile.h"
+#if defined(STRATA_ISA_AMX)
+#include "amx_tiles.h"
+#endif
 
 namespace strata {
 namespace STRATA_ISA {
@@ -28,6 +31,25 @@ int read_memory(const std::uint8_t* p, std::size_t bytes) {
 }
 
 // steps * 12 dots of 64 products in registers.
+#if defined(STRATA_ISA_AMX)
+int dot_registers(std::size_t steps) {
+    alignas(64) std::int8_t zeros[16][64] = {};
+    AmxShapes full;  // 16 rows of 64 bytes times 16 words of 16 columns: 256 dots of 64
+    full.row_bytes[a_block] = 64;
+    full.rows[b_block] = 16;
+    const AmxScope tiles(full);
+    amx_load<a_block>(zeros, 64);
+    amx_load<b_block>(zeros, 64);
+    for (std::size_t done = 0; done < steps * 12; done += 4 * 256) {
+        amx_dot<4, a_block, b_block>();
+        amx_dot<5, a_block, b_block>();
+        amx_dot<6, a_block, b_block>();
+        amx_dot<7, a_block, b_block>();
+    }
+    amx_store<4>(zeros, 64);
+    return zeros[0][0];
+}
+#else
 int dot_registers(std::size_t steps) {
     Ints acc[12];
     for (Ints& a : acc) a = zero_ints();
@@ -40,6 +62,7 @@ int dot_registers(std::size_t steps) {
     store_floats(out, sum);
     return static_cast<int>(out[0]);
 }
+#endif
 
 }  // namespace
 

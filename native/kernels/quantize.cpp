@@ -49,7 +49,7 @@ void quantize_block(const float* x, std::size_t count, Record& r, std::int8_t* t
         r.minus_sum[i] = -128 * all[i];
         r.sum[i] = static_cast<float>(all[i]);
     }
-    r.unused = 0.0f;
+    for (int i = 0; i < 2; ++i) r.sums[i] = static_cast<std::int16_t>(sums[i]);
 }
 
 void quantize_rows(const Activations& a, std::size_t first, std::size_t last) {

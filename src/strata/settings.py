@@ -35,7 +35,7 @@ VARIABLES: tuple[Variable, ...] = (
         "STRATA_ISA",
         str,
         "auto",
-        "instruction set of the C++ ops: portable, avx2, avx512vnni, or the best of the machine (auto)",
+        "instruction set of the C++ ops: portable, avx2, avx512vnni, amx, or the best of the machine (auto)",
     ),
     Variable(
         "STRATA_WATCHDOG_S",

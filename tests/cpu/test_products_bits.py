@@ -1,5 +1,7 @@
 """The C++ products against the numpy reference, bit for bit: every format on every instruction set of the machine."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from arithmetic_matrices import random_matrix
@@ -92,6 +94,27 @@ def test_many_rows(name, isa):
     w = any_matrix(name, 17, k_of(name, 1 if formats.FORMATS[name].block > 64 else 3))
     x = random_rows(513 if name in ("Q4_K", "Q8_0", "IQ3_S") else 64, w.k)
     assert same(native_product(w, x), products.product(Rows(x), w))
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_groups_of_rows_and_chunks_of_k(name, isa):
+    """Row counts that go in groups of every size, over several chunks of 512 elements and an odd number of tiles."""
+    k = 9 * 256 if formats.FORMATS[name].block > 64 else 45 * 64
+    w = any_matrix(name, 37, k, seed=3)
+    x = random_rows(37, k, seed=3)
+    want = products.product(Rows(x), w)
+    for rows in [*range(9, 25), 33, 37]:
+        assert same(native_product(w, x[:rows]), want[:rows]), rows
+    assert same(native_product(w, x, repack=False), want)
+
+
+def test_threads_compute_at_once(isa):
+    """Two callers, each with registers of its own."""
+    w = any_matrix("Q4_K", 64, 768)
+    x = random_rows(40, 768)
+    want = products.product(Rows(x), w)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(same(y, want) for y in pool.map(lambda _: native_product(w, x), range(20)))
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "NVFP4", "IQ2_S", "F16"])
