@@ -5,6 +5,7 @@ namespace strata {
 namespace STRATA_ISA {
 
 void fill_measure(Kernels&);
+void fill_product_float(Kernels&);
 void fill_product_k(Kernels&);
 void fill_product_nibbles(Kernels&);
 void fill_quantize(Kernels&);
@@ -15,6 +16,7 @@ void fill_attend(Kernels&);
 
 void fill(Kernels& k) {
     fill_measure(k);
+    fill_product_float(k);
     fill_product_k(k);
     fill_product_nibbles(k);
     fill_quantize(k);
