@@ -1,5 +1,7 @@
 """Weight matrices for the C++ products, and the choice of an instruction set."""
 
+import mmap
+
 import numpy as np
 
 from strata import formats, settings
@@ -17,7 +19,7 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
     """
     row = formats.FORMATS[w.format]
     raw = np.ascontiguousarray(w.raw).reshape(-1)
-    native = _native.Matrix(row.ggml_type, w.n, w.k, raw)
+    native = _native.Matrix(row.ggml_type, w.n, w.k, raw, in_file(raw))
     size = _native.repacked_bytes(row.ggml_type, w.n, w.k)
     if size and repack:
         return repacked(native)
@@ -26,6 +28,16 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
         min_scales = None if parts.min_scales is None else flush_scales(parts.min_scales)
         native.give_integers(parts.values, flush_scales(parts.scales), parts.minimums, min_scales)
     return native
+
+
+def in_file(raw: U8) -> bool:
+    """Whether the bytes lie in a read-only file map, so that its pages can be given back and read again."""
+    root: object = raw
+    while isinstance(root, np.ndarray) and root.base is not None and isinstance(root.base, np.ndarray):
+        root = root.base
+    assert isinstance(root, np.ndarray)
+    base = root.base.obj if isinstance(root.base, memoryview) else root.base
+    return isinstance(base, mmap.mmap) and not root.flags.writeable
 
 
 def repacked(w: _native.Matrix) -> _native.Matrix:
