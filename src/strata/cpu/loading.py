@@ -41,7 +41,7 @@ def repacked_size(w: Matrix) -> int:
 
 
 def should_repack(needed: int, available: int | None) -> bool:
-    """Whether weights are rearranged that need so many bytes: STRATA_REPACK, or whether they fit with a tenth to spare."""
+    """Whether weights of `needed` bytes are rearranged: what STRATA_REPACK says, or if they fit with a tenth to spare."""
     choice = settings.read("STRATA_REPACK")
     if choice != "auto":
         return bool(choice == "on")
@@ -54,11 +54,14 @@ def make_ready(
     """Rearrange the weights of `model` if STRATA_REPACK and memory say so; progress("weights", done, total) a part."""
     todo = [[w for w in part if repacked_size(w)] for part in parts(weights)]
     needed, available = sum(repacked_size(w) for part in todo for w in part), available_memory()
-    told = "an unknown amount of" if available is None else f"{available / 2**20:.0f} MiB of"
-    if should_repack(needed, available):
-        log.info("repacking weights into %.0f MiB (%s memory available)", needed / 2**20, told)
-    else:
-        log.info("using weights where they lie in the file: %.0f MiB repacked, %s memory available", needed / 2**20, told)
+    repack = should_repack(needed, available)
+    log.info(
+        "weights are %s: %.0f MiB rearranged, %s MiB of memory available",
+        "rearranged in memory" if repack else "used where they lie in the file",
+        needed / 2**20,
+        "unknown" if available is None else available >> 20,
+    )
+    if not repack:
         todo = [[] for _ in todo]
     for done, part in enumerate(todo):
         _native.repack_all(model, [native(w) for w in part])

@@ -21,13 +21,13 @@ def _groups(root: Path) -> Iterator[int]:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
-            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current", ("inactive_file", "active_file"))
+            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "")
         elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
-            yield from _left(root / "sys/fs/cgroup/memory", path, *names)
+            mount = root / "sys/fs/cgroup/memory"
+            yield from _left(mount, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 
 
-def _left(mount: Path, path: str, limit: str, usage: str, files: tuple[str, ...]) -> Iterator[int]:
+def _left(mount: Path, path: str, limit: str, usage: str, prefix: str) -> Iterator[int]:
     # Inside a container the path may be that of the host: then only the mount itself can be read.
     place = PurePosixPath(path)
     for part in (place, *place.parents):
@@ -35,7 +35,8 @@ def _left(mount: Path, path: str, limit: str, usage: str, files: tuple[str, ...]
         top, used = _first(group / limit), _first(group / usage)
         if top is not None and used is not None:
             stat = _numbers(group / "memory.stat")
-            yield top - max(0, used - sum(stat.get(name, 0) for name in files))
+            files = stat.get(f"{prefix}inactive_file", 0) + stat.get(f"{prefix}active_file", 0)
+            yield top - max(0, used - files)
 
 
 def _first(path: Path) -> int | None:

@@ -1,6 +1,7 @@
 """Weight matrices for the C++ products, and the choice of an instruction set."""
 
 import mmap
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +33,11 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
 
 def in_file(raw: U8) -> bool:
     """Whether the bytes lie in a read-only file map, so that its pages can be given back and read again."""
-    root: object = raw
-    while isinstance(root, np.ndarray) and root.base is not None and isinstance(root.base, np.ndarray):
+    root: np.ndarray[Any, Any] = raw
+    while isinstance(root.base, np.ndarray):
         root = root.base
-    assert isinstance(root, np.ndarray)
-    base = root.base.obj if isinstance(root.base, memoryview) else root.base
-    return isinstance(base, mmap.mmap) and not root.flags.writeable
+    base: Any = root.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap) and not root.flags.writeable
 
 
 def repacked(w: _native.Matrix) -> _native.Matrix:
