@@ -3,6 +3,8 @@
 #pragma once
 #include "simd.h"
 
+#define STRATA_INLINED __attribute__((always_inline))  // of a lambda, between its parameters and its body
+
 namespace strata {
 namespace STRATA_ISA {
 namespace {

@@ -41,12 +41,12 @@ STRATA_OP void push_rows(Tree<width> (&into)[trees], std::size_t first, std::siz
         return;
     }
     Floats eight[trees][width], four[trees][width], two[trees][width], one[trees][width];
-    const auto pair = [&](std::size_t i, Floats (&sum)[trees][width]) {
+    const auto pair = [&](std::size_t i, Floats (&sum)[trees][width]) STRATA_INLINED {
         leaf(i, sum);
         leaf(i + 1, one);
         STRATA_UNROLL for (int t = 0; t < trees; ++t) add_to(sum[t], one[t]);
     };
-    const auto quad = [&](std::size_t i, Floats (&sum)[trees][width]) {
+    const auto quad = [&](std::size_t i, Floats (&sum)[trees][width]) STRATA_INLINED {
         pair(i, sum);
         pair(i + 2, two);
         STRATA_UNROLL for (int t = 0; t < trees; ++t) add_to(sum[t], two[t]);
@@ -78,7 +78,7 @@ void one_row(const DeltaWork& work) {
         Tree<width> memory[most_blocks][1], result[most_blocks][1];
         for (std::size_t i = 0; i < work.dk; i += 8)
             for (std::size_t b = 0; b < blocks; ++b)
-                push_rows<1>(memory[b], i, work.dk - i < 8 ? work.dk - i : 8, [&](std::size_t row, Floats (&leaf)[1][width]) {
+                push_rows<1>(memory[b], i, work.dk - i < 8 ? work.dk - i : 8, [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                     load_columns(work.from + row * work.dv + begin + b * columns, some(b), leaf[0]);
                     const Floats key = all_floats(rows.k[row]);
                     STRATA_UNROLL for (Floats& s : leaf[0]) s = mul(mul(s, decay), key);
@@ -89,7 +89,7 @@ void one_row(const DeltaWork& work) {
         }
         for (std::size_t i = 0; i < work.dk; i += 8)
             for (std::size_t b = 0; b < blocks; ++b)
-                push_rows<1>(result[b], i, work.dk - i < 8 ? work.dk - i : 8, [&](std::size_t row, Floats (&leaf)[1][width]) {
+                push_rows<1>(result[b], i, work.dk - i < 8 ? work.dk - i : 8, [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                     const std::size_t at = row * work.dv + begin + b * columns;
                     load_columns(work.from + at, some(b), leaf[0]);
                     const Floats key = all_floats(rows.k[row]), query = all_floats(rows.q[row]);
@@ -152,7 +152,7 @@ private:
         const float* k = key(0);
         Tree<width> tree[1];
         for (std::size_t i = 0; i < work_.dk; i += 8)
-            push_rows<1>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[1][width]) {
+            push_rows<1>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                 load_columns(work_.from + row * work_.dv + first_, some_, leaf[0]);
                 STRATA_UNROLL for (Floats& s : leaf[0]) s = mul(s, g);
                 store_columns(work_.scratch + row * columns, columns, leaf[0]);
@@ -168,7 +168,7 @@ private:
         const Floats g = decay(t + 1);
         Tree<width> tree[2];
         for (std::size_t i = 0; i < work_.dk; i += 8)
-            push_rows<2>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[2][width]) {
+            push_rows<2>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[2][width]) STRATA_INLINED {
                 float* at = work_.scratch + row * columns;
                 Floats s[width];
                 load_columns(at, columns, s);
@@ -191,7 +191,7 @@ private:
         const float *k = key(t), *q = wanted ? work_.rows.q + index(t) * work_.rows.q_stride : nullptr;
         Tree<width> tree[1];
         for (std::size_t i = 0; i < work_.dk; i += 8)
-            push_rows<1>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[1][width]) {
+            push_rows<1>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                 Floats s[width];
                 load_columns(work_.scratch + row * columns, columns, s);
                 STRATA_UNROLL for (std::size_t w = 0; w < width; ++w) s[w] = add(s[w], mul(all_floats(k[row]), delta[w]));
