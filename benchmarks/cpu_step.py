@@ -85,18 +85,20 @@ def _measured(native: Any, run: Callable[[], None], units: int) -> dict[str, Any
     profile = native.profile()
     native.start_profile(False)
     ops = {name: ns / 1e6 / units for name, ns in profile["ops"].items() if ns}
-    return {"ops": ops, "native_ms": profile["total"] / 1e6 / units, "wall_ms": wall * 1000 / units}
+    products = {name: ns / 1e6 / units for name, ns in profile["products"].items() if ns}
+    return {"ops": ops, "products": products, "native_ms": profile["total"] / 1e6 / units, "wall_ms": wall * 1000 / units}
 
 
 def _show(title: str, table: dict[str, Any]) -> None:
     wall = table["wall_ms"]
-    print(f"\n{title}")
+    print(f"\n{title:38s}  of which products")
     lines = sorted(table["ops"].items(), key=lambda item: -item[1])
     lines.append(("between ops", table["native_ms"] - sum(table["ops"].values())))
     lines.append(("Python", wall - table["native_ms"]))
     for name, ms in lines:
-        print(f"  {name:20s} {ms:9.4f}  {100 * ms / wall:5.1f} %")
-    print(f"  {'all':20s} {wall:9.4f}")
+        print(f"  {name:20s} {ms:9.4f}  {100 * ms / wall:5.1f} %  {table['products'].get(name, 0.0):9.4f}")
+    inside = sum(table["products"].values())
+    print(f"  {'all':20s} {wall:9.4f}  {100 - 100 * inside / wall:5.1f} % are no products")
 
 
 def _resident_mib() -> float:

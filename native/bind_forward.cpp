@@ -120,9 +120,13 @@ void draft(ModelHandle& self, const std::vector<Lane*>& lanes, In<std::int64_t, 
 
 nb::dict profile(const ModelHandle& self) {
     const Profile& p = self.model->profile;
-    nb::dict ops, result;
-    for (std::size_t i = 0; i < p.nanoseconds.size(); ++i) ops[op_names[i]] = p.nanoseconds[i];
+    nb::dict ops, products, result;
+    for (std::size_t i = 0; i < p.nanoseconds.size(); ++i) {
+        ops[op_names[i]] = p.nanoseconds[i];
+        products[op_names[i]] = p.products[i];
+    }
     result["ops"] = ops;
+    result["products"] = products;
     result["windows"] = p.windows;
     result["total"] = p.total;
     return result;

@@ -15,6 +15,7 @@ struct ModelHandle {
 };
 
 void bind_forward(nanobind::module_& m);
+void bind_load(nanobind::module_& m);
 void bind_state(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
 void bind_ops(nanobind::module_& m);

@@ -35,12 +35,13 @@ void need(bool fits, const std::string& sentence) {
     if (!fits) throw std::invalid_argument(sentence);
 }
 
-void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw) {
+void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw, bool mapped) {
     new (self) MatrixHandle;
     self->matrix = matrix_at(format, n, k, raw.data(), nullptr);
     const std::size_t wanted = n * self->matrix.row_bytes;
     need(raw.size() == wanted, "raw is " + std::to_string(raw.size()) + " bytes; " + std::to_string(wanted) + " are needed");
     self->raw = raw;
+    self->mapped = mapped;
 }
 
 MatrixHandle with_tiles(const MatrixHandle& self, MatrixHandle::Bytes tiles) {
@@ -131,14 +132,16 @@ void read_codebooks() {
 void bind_product(nb::module_& m) {
     read_codebooks();
     nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
-        .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"))
+        .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"),
+             nb::arg("mapped") = false)
         .def("give_integers", &give_integers, nb::arg("values"), nb::arg("scales"), nb::arg("minimums").none(),
              nb::arg("min_scales").none())
         .def("with_tiles", &with_tiles, nb::arg("tiles"), "The same matrix, used as these tiles.")
         .def_prop_ro("format", [](const MatrixHandle& w) { return w.matrix.format; })
         .def_prop_ro("n", [](const MatrixHandle& w) { return w.matrix.n; })
         .def_prop_ro("k", [](const MatrixHandle& w) { return w.matrix.k; })
-        .def_prop_ro("tiles", [](const MatrixHandle& w) { return tiles_of(w.matrix); });
+        .def_prop_ro("tiles", [](const MatrixHandle& w) { return tiles_of(w.matrix); })
+        .def_prop_ro("repacked", [](const MatrixHandle& w) { return w.matrix.tiles != nullptr; });
     m.def("product", &run_product, nb::arg("w"), nb::arg("x"), nb::arg("y"), nb::arg("row_index").none() = nb::none(),
           nb::arg("first_tile") = 0, nb::arg("last_tile") = std::size_t(-1),
           "y (count, n) = rows of x (R, k), or those at row_index, times w; only the columns of the tiles asked for.");

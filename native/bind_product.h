@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <memory>
 #include <optional>
 
 #include "ops.h"
@@ -14,6 +15,8 @@ struct MatrixHandle {
     using Bytes = nanobind::ndarray<const std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
     Matrix matrix{};
     std::optional<Bytes> raw, tiles;
+    bool mapped = false;           // raw lies in a read-only file map
+    std::shared_ptr<void> memory;  // of tiles made by repack_all
     IntegerMatrix integers{};
     nanobind::object kept;  // arrays of the integer form
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels.h"
+#include "load.h"
 #include "model.h"
 #include "rows.h"
 
@@ -19,6 +20,8 @@ Model::Model(std::shared_ptr<const Spec> spec, Weights weights, std::size_t larg
     for (int thread = 0; thread < pool_.threads(); ++thread)
         product_scratch_.push_back(aligned<std::uint8_t>(product_scratch_bytes(largest_k)));
     thread_scratch_.resize(std::size_t(pool_.threads()));
+    if (weights_.embedding != weights_.output) expect_gathers(*weights_.embedding);
+    if (spec_->has_ngram) expect_gathers(*weights_.ngram.table);
 }
 
 void Model::set_rope(const float* cos, const float* sin, std::size_t positions) {
@@ -30,6 +33,7 @@ void Model::set_rope(const float* cos, const float* sin, std::size_t positions) 
 void Model::forward(const std::vector<Segment>& segments, float* logits, float* streams) {
     const Denormals ieee;
     const std::uint64_t start = profile.on ? Profile::now() : 0;
+    read_ahead(segments);
     std::vector<Segment> part;
     std::size_t rows = 0;
     const auto flush = [&] {

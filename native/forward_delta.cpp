@@ -84,7 +84,11 @@ void Model::recurrence(std::size_t slot, const std::vector<Span>& spans, float* 
         else  // a checkpoint holds it too
             after.emplace_back(aligned<float>(size).release(), Free());
     }
-    const std::size_t parts = (d.value_dim + delta_columns - 1) / delta_columns;
+    // Single rows read a state's rows as they lie; else a block of columns stays in the nearest cache.
+    const bool single = std::all_of(spans.begin(), spans.end(), [&](const Span& span) {
+        return span.count == 1 && span.lane->delta[slot].replay == 0;
+    });
+    const std::size_t columns = single ? d.value_dim : delta_columns, parts = (d.value_dim + columns - 1) / columns;
     pool_.each([&](int thread, int threads) {
         float* scratch = thread_scratch_[std::size_t(thread)].get<float>(delta_scratch(d.key_dim));
         const Part mine = part_of(spans.size() * d.value_heads * parts, thread, threads);
@@ -98,8 +102,8 @@ void Model::recurrence(std::size_t slot, const std::vector<Span>& spans, float* 
             work.to = after[s] ? after[s].get() + head * d.key_dim * d.value_dim : nullptr;
             work.dk = d.key_dim;
             work.dv = d.value_dim;
-            work.first = part * delta_columns;
-            work.last = std::min(work.first + delta_columns, d.value_dim);
+            work.first = part * columns;
+            work.last = std::min(work.first + columns, d.value_dim);
             work.replayed = state.replay;
             if (work.replayed > 0) {
                 const DeltaState::Rows& kept = *state.rows;

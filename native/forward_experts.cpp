@@ -112,7 +112,7 @@ void Model::run_experts(const ExpertWeights& w, const Activations& a, const std:
         first.add(g, tiles_of(*groups[g].net->gate), groups[g].count);
         second.add(g, tiles_of(*groups[g].net->down), groups[g].count);
     }
-    pool_.each([&](int thread, int threads) {
+    const auto gate_and_up = [&](int thread, int threads) {
         void* scratch = product_scratch_[std::size_t(thread)].get();
         for (std::size_t i = 0; i < groups.size(); ++i) {
             const Group& g = groups[i];
@@ -126,10 +126,15 @@ void Model::run_experts(const ExpertWeights& w, const Activations& a, const std:
             for (std::size_t r = 0; r < g.count; ++r)
                 run.silu_times(to_gate + r * n + from, to_up + r * n + from, to_gate + r * n + from, some);
         }
-    });
+    };
+    {
+        const TimedProducts timed(profile);
+        pool_.each(gate_and_up);
+    }
     const Activations inner = activations(gate, pairs, e.width, at_.inner, true);
     const Activations shared = activations(gate + pairs * e.width, rows, e.shared_width, at_.shared, true);
     float* results = at_.pairs.get<float>((pairs + rows) * hidden);
+    const TimedProducts timed(profile);
     pool_.each([&](int thread, int threads) {
         void* scratch = product_scratch_[std::size_t(thread)].get();
         for (std::size_t i = 0; i < groups.size(); ++i) {

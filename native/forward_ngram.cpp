@@ -34,6 +34,25 @@ void hash_rows(const NgramSpec& spec, const std::int64_t* history, std::int64_t*
 
 }  // namespace
 
+void Model::table_rows(const Lane& lane, const std::int64_t* tokens, std::size_t count, std::int64_t* rows) const {
+    const NgramSpec& n = spec_->ngram;
+    std::vector<std::int64_t> history = lane.ngram[0].tokens;
+    history.insert(history.end(), tokens, tokens + count);
+    for (std::size_t i = 0; i < count; ++i) hash_rows(n, history.data() + n.order - 1 + i, rows + i * n.rows_a_token());
+}
+
+void Model::read_ahead(const std::vector<Segment>& segments) {
+    const Timed timed(profile, Op::ngram);
+    const std::size_t some = spec_->has_ngram ? spec_->ngram.rows_a_token() : 0;
+    for (const Segment& s : segments) {
+        strata::read_ahead(*weights_.embedding, s.tokens, s.count);
+        if (some == 0) continue;
+        std::int64_t* rows = at_.ids.get<std::int64_t>(s.count * some);
+        table_rows(*s.lane, s.tokens, s.count, rows);
+        strata::read_ahead(*weights_.ngram.table, rows, s.count * some);
+    }
+}
+
 void Model::ngram(const std::int64_t* tokens, std::size_t rows, const std::vector<Span>& spans, float* streams) {
     const Timed timed(profile, Op::ngram);
     const NgramSpec& n = spec_->ngram;
@@ -41,13 +60,7 @@ void Model::ngram(const std::int64_t* tokens, std::size_t rows, const std::vecto
     const WindowKernels& run = kernels().window;
     const std::size_t some = n.rows_a_token(), hidden = spec_->hidden, wide = spec_->wide(), count = spec_->streams;
     std::int64_t* ids = at_.ids.get<std::int64_t>(rows * some);
-    for (const Span& span : spans) {
-        std::vector<std::int64_t> history = span.lane->ngram[0].tokens;
-        history.insert(history.end(), tokens + span.first, tokens + span.first + span.count);
-        for (std::size_t i = 0; i < span.count; ++i)
-            hash_rows(n, history.data() + n.order - 1 + i, ids + (span.first + i) * some);
-    }
-    read_ahead(*w.table, ids, rows * some);
+    for (const Span& span : spans) table_rows(*span.lane, tokens + span.first, span.count, ids + span.first * some);
     float* gathered = at_.gathered.get<float>(rows * some * n.row_width);
     each_row(rows, 4 * some * n.row_width, [&](std::size_t r) {
         dequantize_rows(*w.table, ids + r * some, some, gathered + r * some * n.row_width, n.row_width);

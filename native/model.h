@@ -181,6 +181,10 @@ private:
     void run_experts(const ExpertWeights& w, const Activations& a, const std::uint32_t* ids);
 
     // forward_ngram.cpp
+    // Ask for the rows of the embedding and of the n-gram table that the tokens will gather.
+    void read_ahead(const std::vector<Segment>& segments);
+    // Table rows of new tokens of a lane: (count, rows_a_token).
+    void table_rows(const Lane& lane, const std::int64_t* tokens, std::size_t count, std::int64_t* rows) const;
     void ngram(const std::int64_t* tokens, std::size_t rows, const std::vector<Span>& spans, float* streams);
 
     // forward_mtp.cpp

@@ -71,6 +71,7 @@ NB_MODULE(_native, m) {
     m.doc() = "The ops in C++, bit for bit those of strata.arithmetic.";
     strata::bind_product(m);
     strata::bind_forward(m);
+    strata::bind_load(m);
     strata::bind_state(m);
     strata::bind_sampling(m);
     strata::bind_ops(m);

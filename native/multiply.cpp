@@ -23,6 +23,7 @@ void Model::products(const float* x, std::size_t rows, std::initializer_list<Pro
 }
 
 void Model::multiply(const Activations& a, std::initializer_list<Products> list) {
+    const TimedProducts timed(profile);
     pool_.each([&](int thread, int threads) {
         void* scratch = product_scratch_[std::size_t(thread)].get();
         for (const Products& p : list) {

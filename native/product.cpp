@@ -50,7 +50,7 @@ Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* r
 std::size_t repacked_bytes(int format, std::size_t n, std::size_t k) {
     layout(format, k);
     const Kernels& table = kernels();
-    if (!table.product[format]) return 0;
+    if (!table.repack[format]) return 0;
     const std::size_t blocks = k / block, group = table.group_blocks[format], rest = blocks % group;
     const std::size_t tile = blocks / group * table.group_bytes[format](group) + (rest ? table.group_bytes[format](rest) : 0);
     return (n + tile_rows - 1) / tile_rows * tile;
@@ -92,53 +92,6 @@ std::size_t product_scratch_bytes(std::size_t k) {
     return 2 * 576 * blocks + 32 * widest + panel + (levels + 1) * most_panel * 2 * 64;
 }
 
-namespace {
-
-float widened(const Matrix& w, std::size_t row, std::size_t i) {
-    const std::uint8_t* at = w.raw + row * w.row_bytes;
-    float x;
-    if (w.format == 0) {
-        __builtin_memcpy(&x, at + 4 * i, 4);
-        return x;
-    }
-    std::uint16_t half;
-    __builtin_memcpy(&half, at + 2 * i, 2);
-    std::uint32_t u;
-    if (w.format == 30) {
-        u = std::uint32_t(half) << 16;
-    } else {
-        const std::uint32_t sign = std::uint32_t(half & 0x8000) << 16, exponent = half >> 10 & 31, m = half & 1023;
-        if (exponent == 0) {
-            x = float(m) * (1.0f / 16777216.0f);
-            return sign ? -x : x;
-        }
-        u = sign | (exponent == 31 ? 0x7F800000 : (exponent + 112) << 23) | m << 13;
-    }
-    __builtin_memcpy(&x, &u, 4);
-    return x;
-}
-
-float plain_tree(float* p, std::size_t count) {
-    std::size_t size = power_of_two(count);
-    for (std::size_t i = count; i < size; ++i) p[i] = 0.0f;
-    for (; size > 1; size /= 2)
-        for (std::size_t i = 0; i < size / 2; ++i) p[i] = p[2 * i] + p[2 * i + 1];
-    return p[0];
-}
-
-float plain_float_product(const Matrix& w, const float* x, std::size_t row, float* partials) {
-    std::size_t segments = 0;
-    for (std::size_t start = 0; start < w.k; start += 128, ++segments) {
-        float lanes[32] = {};
-        for (std::size_t i = start; i < start + 128 && i < w.k; ++i)
-            lanes[i % 32] = lanes[i % 32] + x[i] * widened(w, row, i);
-        partials[segments] = plain_tree(lanes, 32);
-    }
-    return plain_tree(partials, segments);
-}
-
-}  // namespace
-
 void product(const Matrix& w, const Activations& a, const std::uint32_t* row_index, std::size_t count,
              std::size_t first_tile, std::size_t last_tile, float* y, std::size_t y_stride, void* scratch) {
     if (const Kernels::Product run = kernels().product[w.format])
@@ -147,9 +100,7 @@ void product(const Matrix& w, const Activations& a, const std::uint32_t* row_ind
     for (std::size_t i = 0; i < count; ++i) {
         const std::size_t row = row_index ? row_index[i] : i;
         for (std::size_t n = first_tile * tile_rows; n < end; ++n)
-            y[i * y_stride + n] = w.integers
-                                      ? plain_product(*w.integers, n, a.records + row * a.stride, static_cast<float*>(scratch))
-                                      : plain_float_product(w, a.x + row * a.k, n, static_cast<float*>(scratch));
+            y[i * y_stride + n] = plain_product(*w.integers, n, a.records + row * a.stride, static_cast<float*>(scratch));
     }
 }
 

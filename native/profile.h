@@ -13,7 +13,8 @@ constexpr const char* op_names[] = {"embed",     "ngram",   "hyper-connections",
 
 struct Profile {
     bool on = false;
-    std::array<std::uint64_t, std::size_t(Op::count)> nanoseconds{};
+    std::array<std::uint64_t, std::size_t(Op::count)> nanoseconds{}, products{};  // the second: that part of the first
+    Op current = Op::embed;
     std::uint64_t windows = 0, total = 0;
 
     static std::uint64_t now() {
@@ -25,15 +26,32 @@ struct Profile {
 // Adds the time it lives to one op.
 class Timed {
 public:
-    Timed(Profile& profile, Op op) : profile_(profile), op_(op), start_(profile.on ? Profile::now() : 0) {}
+    Timed(Profile& profile, Op op) : profile_(profile), before_(profile.current), start_(profile.on ? Profile::now() : 0) {
+        profile.current = op;
+    }
     ~Timed() {
-        if (profile_.on) profile_.nanoseconds[std::size_t(op_)] += Profile::now() - start_;
+        if (profile_.on) profile_.nanoseconds[std::size_t(profile_.current)] += Profile::now() - start_;
+        profile_.current = before_;
     }
     Timed(const Timed&) = delete;
 
 private:
     Profile& profile_;
-    Op op_;
+    Op before_;
+    std::uint64_t start_;
+};
+
+// Adds the time it lives to the products of the op that is being timed.
+class TimedProducts {
+public:
+    explicit TimedProducts(Profile& profile) : profile_(profile), start_(profile.on ? Profile::now() : 0) {}
+    ~TimedProducts() {
+        if (profile_.on) profile_.products[std::size_t(profile_.current)] += Profile::now() - start_;
+    }
+    TimedProducts(const TimedProducts&) = delete;
+
+private:
+    Profile& profile_;
     std::uint64_t start_;
 };
 

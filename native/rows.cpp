@@ -78,7 +78,10 @@ void read_ahead(const Matrix& w, const std::int64_t* rows, std::size_t count) {
     }
     std::sort(pages.begin(), pages.end());
     pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
-    for (const std::uintptr_t p : pages) madvise(reinterpret_cast<void*>(p * page), page, MADV_WILLNEED);
+    for (std::size_t i = 0, next; i < pages.size(); i = next) {
+        for (next = i + 1; next < pages.size() && pages[next] == pages[next - 1] + 1;) ++next;
+        madvise(reinterpret_cast<void*>(pages[i] * page), (next - i) * page, MADV_WILLNEED);
+    }
 }
 
 }  // namespace strata

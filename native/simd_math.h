@@ -3,6 +3,8 @@
 #pragma once
 #include "simd.h"
 
+#define STRATA_INLINED __attribute__((always_inline))  // of a lambda, between its parameters and its body
+
 namespace strata {
 namespace STRATA_ISA {
 namespace {
@@ -31,6 +33,7 @@ STRATA_OP Floats power_of(Floats shifted) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
 }
 STRATA_OP float first_of(Floats v) { return _mm512_cvtss_f32(v); }
+STRATA_OP Floats floats_at(const void* p) { return _mm512_loadu_ps(p); }  // from any byte
 STRATA_OP Floats bfloats_at(const void* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
@@ -53,6 +56,19 @@ STRATA_OP float tree16(Floats v) {
     v = add(v, _mm512_shuffle_f32x4(v, v, 0xB1));
     v = add(v, _mm512_shuffle_f32x4(v, v, 0x4E));
     return first_of(v);
+}
+STRATA_OP Floats neighbours(Floats a, Floats b) {
+    return add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
+}
+STRATA_OP Floats neighbour_fours(Floats a, Floats b) {
+    return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+// Lane i: tree16(v[i]).
+STRATA_OP Floats sixteen_trees(const Floats v[16]) {
+    Floats four[4];
+    STRATA_UNROLL for (int i = 0; i < 4; ++i)
+        four[i] = neighbours(neighbours(v[4 * i], v[4 * i + 1]), neighbours(v[4 * i + 2], v[4 * i + 3]));
+    return neighbour_fours(neighbour_fours(four[0], four[1]), neighbour_fours(four[2], four[3]));
 }
 #elif defined(STRATA_ISA_AVX2)
 #include "simd_math_avx2.h"

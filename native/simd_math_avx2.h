@@ -26,6 +26,10 @@ STRATA_OP __m256 power_of(__m256 shifted) {
 }
 STRATA_OP Floats power_of(Floats shifted) { return {power_of(shifted.a), power_of(shifted.b)}; }
 STRATA_OP float first_of(Floats v) { return _mm256_cvtss_f32(v.a); }
+STRATA_OP Floats floats_at(const void* p) {
+    const float* at = static_cast<const float*>(p);
+    return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)};
+}
 STRATA_OP __m256 bfloats8_at(const void* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
@@ -55,3 +59,14 @@ STRATA_OP float tree8(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
 }
 STRATA_OP float tree16(Floats v) { return tree8(v.a) + tree8(v.b); }
+// Lanes 0..7: trees of a vector each.
+STRATA_OP __m256 eight_trees(__m256 a, __m256 b, __m256 c, __m256 d, __m256 e, __m256 f, __m256 g, __m256 h) {
+    const __m256 left = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    const __m256 right = _mm256_hadd_ps(_mm256_hadd_ps(e, f), _mm256_hadd_ps(g, h));
+    return _mm256_add_ps(_mm256_permute2f128_ps(left, right, 0x20), _mm256_permute2f128_ps(left, right, 0x31));
+}
+STRATA_OP __m256 eight_trees(const Floats v[8]) {
+    return _mm256_add_ps(eight_trees(v[0].a, v[1].a, v[2].a, v[3].a, v[4].a, v[5].a, v[6].a, v[7].a),
+                         eight_trees(v[0].b, v[1].b, v[2].b, v[3].b, v[4].b, v[5].b, v[6].b, v[7].b));
+}
+STRATA_OP Floats sixteen_trees(const Floats v[16]) { return {eight_trees(v), eight_trees(v + 8)}; }

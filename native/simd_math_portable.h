@@ -26,6 +26,11 @@ STRATA_OP Floats power_of(Floats shifted) {
     STRATA_FLOAT(of_bits((bits_of(shifted.v[i]) - (0x4B400000u - 127)) << 23));
 }
 STRATA_OP float first_of(Floats v) { return v.v[0]; }
+STRATA_OP Floats floats_at(const void* p) {
+    Floats v;
+    __builtin_memcpy(&v, p, 64);
+    return v;
+}
 STRATA_OP Floats bfloats_at(const void* p) {
     std::uint16_t h[16];
     __builtin_memcpy(h, p, 32);
@@ -59,3 +64,4 @@ STRATA_OP float tree16(Floats v) {
         for (int i = 0; i < size; ++i) v.v[i] = v.v[2 * i] + v.v[2 * i + 1];
     return v.v[0];
 }
+STRATA_OP Floats sixteen_trees(const Floats v[16]) { STRATA_FLOAT(tree16(v[i])); }

@@ -8,6 +8,7 @@ void fill_measure(Kernels&);
 void fill_product_grid_iq1(Kernels&);
 void fill_product_grid_iq2(Kernels&);
 void fill_product_grid_iq3(Kernels&);
+void fill_product_float(Kernels&);
 void fill_product_k(Kernels&);
 void fill_product_nibbles(Kernels&);
 void fill_quantize(Kernels&);
@@ -21,6 +22,7 @@ void fill(Kernels& k) {
     fill_product_grid_iq1(k);
     fill_product_grid_iq2(k);
     fill_product_grid_iq3(k);
+    fill_product_float(k);
     fill_product_k(k);
     fill_product_nibbles(k);
     fill_quantize(k);

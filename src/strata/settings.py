@@ -38,6 +38,14 @@ VARIABLES: tuple[Variable, ...] = (
         "instruction set of the C++ ops: portable, avx2, avx512vnni, amx, or the best of the machine (auto)",
     ),
     Variable(
+        "STRATA_REPACK",
+        str,
+        "auto",
+        "weights rearranged in memory for the C++ ops: on, off (used where they lie in the file), "
+        "or on where they fit the available memory (auto)",
+        choices=("auto", "on", "off"),
+    ),
+    Variable(
         "STRATA_WATCHDOG_S",
         float,
         60.0,

@@ -10,6 +10,7 @@ from strata.arithmetic.types import F32, I64
 from strata.cpu import _native
 from strata.cpu.describe import describe_spec, describe_weights
 from strata.cpu.lane import Lane
+from strata.cpu.loading import Progress, make_ready
 from strata.cpu.products import choose_isa, native_matrix
 from strata.errors import UsageError
 from strata.families import Spec
@@ -18,13 +19,19 @@ FIRST_POSITIONS = 4096
 
 
 class NativeModel:
-    """A qwen4_exp model on the CPU. `kv`: the type of the attention caches; `threads`: 0 takes every physical core."""
+    """A qwen4_exp model on the CPU. `kv`: the type of the attention caches; `threads`: 0 takes every physical core.
 
-    def __init__(self, spec: Spec, weights: Weights, kv: str = "bf16", threads: int = 0) -> None:
+    `progress("weights", done, total)` is called while weights are made ready.
+    """
+
+    def __init__(
+        self, spec: Spec, weights: Weights, kv: str = "bf16", threads: int = 0, progress: Progress | None = None
+    ) -> None:
         choose_isa()
         self.spec, self.kv = spec, kv
         self._matrices: dict[int, tuple[Matrix, _native.Matrix]] = {}
         self.native = _native.Model(describe_spec(spec, kv), describe_weights(weights, self._matrix), threads)
+        make_ready(self.native, weights, self._matrix, progress)
         self._rope = RopeTable(spec.attention.rope_base, spec.attention.rope_dim)
 
     @property
@@ -94,7 +101,7 @@ class NativeModel:
     def _matrix(self, w: Matrix) -> "_native.Matrix":
         known = self._matrices.get(id(w))
         if known is None:
-            known = self._matrices[id(w)] = (w, native_matrix(w))
+            known = self._matrices[id(w)] = (w, native_matrix(w, repack=False))
         return known[1]
 
 

@@ -1,5 +1,8 @@
 """Weight matrices for the C++ products, and the choice of an instruction set."""
 
+import mmap
+from typing import Any
+
 import numpy as np
 
 from strata import formats, settings
@@ -17,7 +20,7 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
     """
     row = formats.FORMATS[w.format]
     raw = np.ascontiguousarray(w.raw).reshape(-1)
-    native = _native.Matrix(row.ggml_type, w.n, w.k, raw)
+    native = _native.Matrix(row.ggml_type, w.n, w.k, raw, in_file(raw))
     size = _native.repacked_bytes(row.ggml_type, w.n, w.k)
     if size and repack:
         return repacked(native)
@@ -26,6 +29,15 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
         min_scales = None if parts.min_scales is None else flush_scales(parts.min_scales)
         native.give_integers(parts.values, flush_scales(parts.scales), parts.minimums, min_scales)
     return native
+
+
+def in_file(raw: U8) -> bool:
+    """Whether the bytes lie in a read-only file map, so that its pages can be given back and read again."""
+    root: np.ndarray[Any, Any] = raw
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    base: Any = root.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap) and not root.flags.writeable
 
 
 def repacked(w: _native.Matrix) -> _native.Matrix:

@@ -104,12 +104,10 @@ def load(
     weights = bind(opened.source, opened.spec)
     computes: NativeModel | ReferencePath
     if settings.read("STRATA_OPS") == "native":
-        computes = NativeModel(opened.spec, weights, kv, threads)
+        computes = NativeModel(opened.spec, weights, kv, threads, progress)
         log.info("computing in C++ with %d threads", computes.threads)
     else:
         computes = ReferencePath(Reference(opened.spec, weights, kv))
-    if progress is not None:
-        progress("weights", opened.spec.layers, opened.spec.layers)
     return Model(checkpoint, opened.spec, computes, context or limit)
 
 
