@@ -49,5 +49,5 @@ $(STAMP)-run: $(VENV)/.made $(SOURCES)
 
 $(STAMP)-dev: $(VENV)/.made $(SOURCES)
 	@echo "Installing Strata, building its extension, and installing what the checks need (the first time takes minutes) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]" -c constraints.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -C cmake.define.STRATA_WERROR=ON -e ".[dev]" -c constraints.txt
 	@touch $@ $(STAMP)-run
