@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "ops.h"
 #include "product.h"
 
 namespace strata {
@@ -14,8 +13,6 @@ struct MatrixHandle {
     using Bytes = nanobind::ndarray<const std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
     Matrix matrix{};
     std::optional<Bytes> raw, tiles;
-    IntegerMatrix integers{};
-    nanobind::object kept;  // arrays of the integer form
 };
 
 void bind_product(nanobind::module_& m);

@@ -44,7 +44,7 @@ std::size_t records_a_row(std::size_t k) { return (k + block - 1) / block + 1; }
 Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw, const std::uint8_t* tiles) {
     const Layout& row = layout(format, k);
     const std::size_t tile_bytes = repacked_bytes(format, tile_rows, k);
-    return {format, n, k, tiles, raw, k / row.elements * row.bytes, tile_bytes, nullptr};
+    return {format, n, k, tiles, raw, k / row.elements * row.bytes, tile_bytes};
 }
 
 std::size_t repacked_bytes(int format, std::size_t n, std::size_t k) {
@@ -139,9 +139,7 @@ void product(const Matrix& w, const Activations& a, const std::uint32_t* row_ind
     for (std::size_t i = 0; i < count; ++i) {
         const std::size_t row = row_index ? row_index[i] : i;
         for (std::size_t n = first_tile * tile_rows; n < end; ++n)
-            y[i * y_stride + n] = w.integers
-                                      ? plain_product(*w.integers, n, a.records + row * a.stride, static_cast<float*>(scratch))
-                                      : plain_float_product(w, a.x + row * a.k, n, static_cast<float*>(scratch));
+            y[i * y_stride + n] = plain_float_product(w, a.x + row * a.k, n, static_cast<float*>(scratch));
     }
 }
 
