@@ -19,12 +19,12 @@ REUSED = 4 << 20  # bytes of weights where many rows bound the work by arithmeti
 
 
 def best(run, seconds=0.4, least=3):
-    """The shortest time of repeated runs: other work on the machine can only add to it."""
+    """The shortest time of repeated runs, of this thread alone: other work on the machine can only add to it."""
     times, until = [], time.perf_counter() + seconds
     while len(times) < least or time.perf_counter() < until:
-        start = time.perf_counter()
+        start = time.thread_time()
         run()
-        times.append(time.perf_counter() - start)
+        times.append(time.thread_time() - start)
     return min(times)
 
 

@@ -54,16 +54,6 @@ MatrixHandle with_tiles(const MatrixHandle& self, MatrixHandle::Bytes tiles) {
     return with;
 }
 
-void give_integers(MatrixHandle& self, In<std::int16_t, 2> values, In<float, 2> scales,
-                   std::optional<In<std::int16_t, 2>> minimums, std::optional<In<float, 2>> min_scales) {
-    const std::size_t n = self.matrix.n, k = self.matrix.k;
-    need(values.size() == n * k, "values do not fit the matrix");
-    self.integers = {values.data(), scales.data(), minimums ? minimums->data() : nullptr,
-                     min_scales ? min_scales->data() : nullptr, n, k, k / scales.shape(1)};
-    self.kept = nb::make_tuple(values, scales, minimums, min_scales);
-    self.matrix.integers = &self.integers;
-}
-
 void run_product(const MatrixHandle& w, In<float, 2> x, Out<float, 2> y, std::optional<In<std::uint32_t, 1>> row_index,
                  std::size_t first_tile, std::size_t last_tile) {
     const Matrix& m = w.matrix;
@@ -134,8 +124,6 @@ void bind_product(nb::module_& m) {
     nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
         .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"),
              nb::arg("mapped") = false)
-        .def("give_integers", &give_integers, nb::arg("values"), nb::arg("scales"), nb::arg("minimums").none(),
-             nb::arg("min_scales").none())
         .def("with_tiles", &with_tiles, nb::arg("tiles"), "The same matrix, used as these tiles.")
         .def_prop_ro("format", [](const MatrixHandle& w) { return w.matrix.format; })
         .def_prop_ro("n", [](const MatrixHandle& w) { return w.matrix.n; })

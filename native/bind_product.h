@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "ops.h"
 #include "product.h"
 
 namespace strata {
@@ -17,8 +16,6 @@ struct MatrixHandle {
     std::optional<Bytes> raw, tiles;
     bool mapped = false;           // raw lies in a read-only file map
     std::shared_ptr<void> memory;  // of tiles made by repack_all
-    IntegerMatrix integers{};
-    nanobind::object kept;  // arrays of the integer form
 };
 
 void bind_product(nanobind::module_& m);

@@ -27,29 +27,6 @@ void need(bool fits, const char* what, std::size_t found, std::size_t wanted) {
 
 void need_equal(const char* what, std::size_t found, std::size_t wanted) { need(found == wanted, what, found, wanted); }
 
-void quantized_product(In<std::int8_t, 2> q, In<float, 2> d, In<std::int16_t, 2> values, In<float, 2> scales,
-                       std::optional<In<std::int16_t, 2>> minimums, std::optional<In<float, 2>> min_scales,
-                       Out<float, 2> y) {
-    const std::size_t n = values.shape(0), k = values.shape(1), rows = q.shape(0);
-    need(k % 32 == 0 && k <= strata::max_k_plain, "K (a multiple of 32 up to the limit)", k, strata::max_k_plain);
-    need_equal("q's K", q.shape(1), k);
-    need_equal("rows of d", d.shape(0), rows);
-    need_equal("blocks of d", d.shape(1), k / 32);
-    need_equal("rows of scales", scales.shape(0), n);
-    need(scales.shape(1) * 32 == k || scales.shape(1) * 16 == k, "scales a row", scales.shape(1), k / 32);
-    need_equal("rows of y", y.shape(0), rows);
-    need_equal("columns of y", y.shape(1), n);
-    strata::IntegerMatrix w{values.data(), scales.data(), nullptr, nullptr, n, k, k / scales.shape(1)};
-    if (minimums && min_scales) {
-        need_equal("size of minimums", minimums->size(), n * k / 16);
-        need_equal("size of min_scales", min_scales->size(), n * k / 32);
-        w.minimums = minimums->data();
-        w.min_scales = min_scales->data();
-    }
-    nb::gil_scoped_release free_gil;
-    strata::quantized_product(w, q.data(), d.data(), rows, y.data());
-}
-
 void gated_delta_rule(Out<float, 3> state, In<float, 3> q, In<float, 3> k, In<float, 3> v, In<float, 2> decay,
                       In<float, 2> beta, Out<float, 3> out) {
     const std::size_t heads = state.shape(0), dk = state.shape(1), dv = state.shape(2), tokens = v.shape(0);
@@ -75,9 +52,6 @@ NB_MODULE(_native, m) {
     strata::bind_state(m);
     strata::bind_sampling(m);
     strata::bind_ops(m);
-    m.def("quantized_product", &quantized_product, nb::arg("q"), nb::arg("d"), nb::arg("values"), nb::arg("scales"),
-          nb::arg("minimums").none(), nb::arg("min_scales").none(), nb::arg("y"),
-          "y (R, N) = int8 rows q (R, K) with scales d (R, K/32) times integer weights (N, K) with scales and minimums.");
     m.def("gated_delta_rule", &gated_delta_rule, nb::arg("state"), nb::arg("q"), nb::arg("k"), nb::arg("v"),
           nb::arg("decay"), nb::arg("beta"), nb::arg("out"),
           "Advance state (H, Dk, Dv) in place over the tokens of one conversation and write out (T, H, Dv).");

@@ -44,7 +44,7 @@ std::size_t records_a_row(std::size_t k) { return (k + block - 1) / block + 1; }
 Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw, const std::uint8_t* tiles) {
     const Layout& row = layout(format, k);
     const std::size_t tile_bytes = repacked_bytes(format, tile_rows, k);
-    return {format, n, k, tiles, raw, k / row.elements * row.bytes, tile_bytes, nullptr};
+    return {format, n, k, tiles, raw, k / row.elements * row.bytes, tile_bytes};
 }
 
 std::size_t repacked_bytes(int format, std::size_t n, std::size_t k) {
@@ -94,14 +94,7 @@ std::size_t product_scratch_bytes(std::size_t k) {
 
 void product(const Matrix& w, const Activations& a, const std::uint32_t* row_index, std::size_t count,
              std::size_t first_tile, std::size_t last_tile, float* y, std::size_t y_stride, void* scratch) {
-    if (const Kernels::Product run = kernels().product[w.format])
-        return run(w, a, row_index, count, first_tile, last_tile, y, y_stride, scratch);
-    const std::size_t end = last_tile * tile_rows < w.n ? last_tile * tile_rows : w.n;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t row = row_index ? row_index[i] : i;
-        for (std::size_t n = first_tile * tile_rows; n < end; ++n)
-            y[i * y_stride + n] = plain_product(*w.integers, n, a.records + row * a.stride, static_cast<float*>(scratch));
-    }
+    kernels().product[w.format](w, a, row_index, count, first_tile, last_tile, y, y_stride, scratch);
 }
 
 }  // namespace strata

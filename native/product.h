@@ -15,8 +15,6 @@
 
 namespace strata {
 
-struct IntegerMatrix;
-
 constexpr std::size_t block = 32;       // elements that share an activation scale
 constexpr std::size_t tile_rows = 16;   // weight rows of a tile
 constexpr std::size_t max_k = 1 << 20;  // columns of a matrix
@@ -48,7 +46,6 @@ struct Matrix {
     const std::uint8_t* raw;
     std::size_t row_bytes;   // bytes of a row in `raw`
     std::size_t tile_bytes;  // bytes of a tile in `tiles`
-    const IntegerMatrix* integers;  // until every format has a kernel: the whole matrix as integers, used if not null
 };
 
 // A description of the matrix; throws std::invalid_argument with one sentence for an unknown format or a k that does

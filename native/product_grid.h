@@ -13,7 +13,7 @@ namespace {
 // Sixteen rows' sign words as the file has them (bit e: element e is negative) to the order above: bits 2 and 4 of the bit
 // number change places.
 STRATA_OP Bytes sign_words(Bytes v) {
-    const Bytes t = and_bytes(xor_bytes(right_words<12>(v), v), all_ints(0xF0F0));
+    const Bytes t = and_bytes(xor_bytes(right_words<12>(v), v), all_words(0xF0F0));
     return xor_bytes(v, xor_bytes(t, left_words<12>(t)));
 }
 
@@ -27,10 +27,10 @@ STRATA_OP Bytes even_signs(Bytes v) {
 
 // Four 7-bit sign codes in the low 28 bits of a word.
 STRATA_OP Bytes packed_signs(Bytes v) {
-    Bytes t = and_bytes(v, all_ints(0x7F));
-    t = or_masked(t, left_words<1>(v), all_ints(0x7F00));
-    t = or_masked(t, left_words<2>(v), all_ints(0x7F0000));
-    return sign_words(even_signs(or_masked(t, left_words<3>(v), all_ints(0x7F000000))));
+    Bytes t = and_bytes(v, all_words(0x7F));
+    t = or_masked(t, left_words<1>(v), all_words(0x7F00));
+    t = or_masked(t, left_words<2>(v), all_words(0x7F0000));
+    return sign_words(even_signs(or_masked(t, left_words<3>(v), all_words(0x7F000000))));
 }
 
 // 2 s + 1 with s in the `bits` lowest bits at bit `at` of each lane.
@@ -38,7 +38,7 @@ template <int at, int bits = 4>
 STRATA_OP Floats odd_field(Bytes v) {
     constexpr int twice = ((1 << bits) - 1) * 2;
     const Bytes s = at == 0 ? left_words<1>(v) : right_words<at == 0 ? 0 : at - 1>(v);
-    return to_floats(or_bytes(and_bytes(s, all_ints(twice)), all_ints(1)));
+    return to_floats(as_ints(or_bytes(and_bytes(s, all_words(twice)), all_words(1))));
 }
 
 STRATA_OP void put_bits(std::uint8_t* at, std::uint64_t bits) { __builtin_memcpy(at, &bits, 8); }
@@ -48,12 +48,16 @@ STRATA_OP void get_bits(const std::uint8_t* at, std::uint64_t bits[count]) {
     __builtin_memcpy(bits, at, 8 * count);
 }
 
-// Every byte of a lane is byte i of it.
+// The lowest byte of each lane, whose others are 0, in all four.
+STRATA_OP Bytes repeat_low_byte(Bytes v) {
+    const Bytes pair = or_bytes(v, left_words<8>(v));
+    return or_bytes(pair, left_words<16>(pair));
+}
+
+// Byte i of each lane in all four.
 template <int i>
 STRATA_OP Bytes repeat_byte(Bytes v) {
-    Bytes low = and_bytes(right_words<8 * i>(v), all_ints(255));
-    low = or_bytes(low, left_words<8>(low));
-    return or_bytes(low, left_words<16>(low));
+    return repeat_low_byte(and_bytes(right_words<8 * i>(v), all_words(255)));
 }
 
 }  // namespace

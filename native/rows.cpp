@@ -28,16 +28,6 @@ void mxfp4_row(const std::uint8_t* raw, std::size_t k, float* out) {
     }
 }
 
-// A format without a kernel: from the whole matrix as integers.
-void plain_row(const IntegerMatrix& m, std::size_t row, float* out) {
-    const std::int16_t* values = m.values + row * m.k;
-    const float* scales = m.scales + row * (m.k / m.group);
-    for (std::size_t i = 0; i < m.k; ++i) {
-        out[i] = float(values[i]) * scales[i / m.group];
-        if (m.minimums) out[i] = out[i] - float(m.minimums[row * (m.k / 16) + i / 16]) * m.min_scales[row * (m.k / 32) + i / 32];
-    }
-}
-
 }  // namespace
 
 void dequantize_rows(const Matrix& w, const std::int64_t* rows, std::size_t count, float* out, std::size_t stride) {
@@ -61,10 +51,8 @@ void dequantize_rows(const Matrix& w, const std::int64_t* rows, std::size_t coun
         float* to = out + i * stride;
         if (is_float(w))
             run.window.widen_row(raw(i), to, w.k, w.format);
-        else if (w.format == mxfp4)
-            mxfp4_row(raw(i), w.k, to);
         else
-            plain_row(*w.integers, std::size_t(rows[i]), to);
+            mxfp4_row(raw(i), w.k, to);
     }
 }
 

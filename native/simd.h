@@ -15,8 +15,14 @@
 #include <immintrin.h>
 #endif
 
+// In plain loops a forced inline of everything makes functions that take minutes to compile.
+#if defined(STRATA_ISA_PORTABLE)
+#define STRATA_OP static inline
+#define STRATA_MEMBER inline
+#else
 #define STRATA_OP static inline __attribute__((always_inline))
 #define STRATA_MEMBER inline __attribute__((always_inline))
+#endif
 
 // Loops over vectors of a block and over rows: unrolled where a vector is a register, so that their arrays are registers.
 #if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI) || defined(STRATA_ISA_AMX)

@@ -30,6 +30,11 @@ STRATA_OP Bytes all_bytes(int x) {
     const __m256i v = _mm256_set1_epi8(static_cast<char>(x));
     return {v, v};
 }
+STRATA_OP Bytes all_words(std::int32_t x) {
+    const __m256i v = _mm256_set1_epi32(x);
+    return {v, v};
+}
+STRATA_OP Ints as_ints(Bytes v) { return v; }
 STRATA_OP Bytes and_bytes(Bytes x, Bytes y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
 STRATA_OP Bytes or_bytes(Bytes x, Bytes y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 STRATA_OP Bytes xor_bytes(Bytes x, Bytes y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }

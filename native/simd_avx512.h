@@ -16,6 +16,8 @@ constexpr bool wide_registers = true;  // 32 of them, a vector each
 STRATA_OP Bytes load_bytes(const void* p) { return _mm512_loadu_si512(p); }
 STRATA_OP void store_bytes(void* p, Bytes v) { _mm512_storeu_si512(p, v); }
 STRATA_OP Bytes all_bytes(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+STRATA_OP Bytes all_words(std::int32_t x) { return _mm512_set1_epi32(x); }
+STRATA_OP Ints as_ints(Bytes v) { return v; }
 STRATA_OP Bytes and_bytes(Bytes a, Bytes b) { return _mm512_and_si512(a, b); }
 STRATA_OP Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
 STRATA_OP Bytes xor_bytes(Bytes a, Bytes b) { return _mm512_xor_si512(a, b); }

@@ -33,6 +33,16 @@ STRATA_OP Bytes load_bytes(const void* p) {
 }
 STRATA_OP void store_bytes(void* p, Bytes v) { __builtin_memcpy(p, &v, 64); }
 STRATA_OP Bytes all_bytes(int x) { STRATA_BYTE(x); }
+STRATA_OP Bytes all_words(std::int32_t x) {
+    std::int32_t words[16];
+    for (std::int32_t& word : words) word = x;
+    return load_bytes(words);
+}
+STRATA_OP Ints as_ints(Bytes a) {
+    Ints v;
+    __builtin_memcpy(&v, &a, 64);
+    return v;
+}
 STRATA_OP Bytes and_bytes(Bytes a, Bytes b) { STRATA_BYTE(a.v[i] & b.v[i]); }
 STRATA_OP Bytes or_bytes(Bytes a, Bytes b) { STRATA_BYTE(a.v[i] | b.v[i]); }
 STRATA_OP Bytes xor_bytes(Bytes a, Bytes b) { STRATA_BYTE(a.v[i] ^ b.v[i]); }

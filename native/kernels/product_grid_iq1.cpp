@@ -22,7 +22,7 @@ STRATA_OP void half_codes(Bytes levels, Bytes signs, Bytes table, Bytes w[4]) {
 
 // signs: bit 2 of the bytes of each half's words.
 STRATA_OP void block_codes(Bytes low, const std::uint64_t high[3], Bytes first_signs, Bytes second_signs, Bytes w[8]) {
-    const Bytes table = table16(iq1_codes), low_half = all_ints(0xFFFF);
+    const Bytes table = table16(iq1_codes), low_half = all_words(0xFFFF);
     Bytes first, second;  // elements 0..3 and 4..7 of four rows of the codebook
     rows_at(codebooks.iq1, low, high, first, second);
     half_codes(select_bits(low_half, first, left_words<16>(second)), first_signs, table, w);
@@ -36,10 +36,10 @@ template <int b, int bits>
 STRATA_OP Bytes four_fields(Bytes v) {
     const Bytes x = b % 2 ? right_words<16>(v) : v;
     constexpr int field = (1 << bits) - 1;
-    Bytes t = and_bytes(x, all_ints(field));
-    t = or_masked(t, left_words<8 - bits>(x), all_ints(field << 8));
-    t = or_masked(t, left_words<2 * (8 - bits)>(x), all_ints(field << 16));
-    return or_masked(t, left_words<3 * (8 - bits)>(x), all_ints(field << 24));
+    Bytes t = and_bytes(x, all_words(field));
+    t = or_masked(t, left_words<8 - bits>(x), all_words(field << 8));
+    t = or_masked(t, left_words<2 * (8 - bits)>(x), all_words(field << 16));
+    return or_masked(t, left_words<3 * (8 - bits)>(x), all_words(field << 24));
 }
 
 template <int bits>
@@ -55,7 +55,7 @@ struct IQ1_S : Large<512 + 192 + 64 + 32, 50>, Traits<4, Sub::block, Min::none, 
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         std::uint64_t high[3];
         get_bits<3>(group + 512 + 24 * b, high);
-        const Bytes signs = and_bytes(right_arithmetic<31>(left_words<28 - 4 * b>(word(group, 11))), all_bytes(4));
+        const Bytes signs = repeat_low_byte(and_bytes(right_words<4 * b + 1>(word(group, 11)), all_words(4)));
         block_codes(word(group, b), high, signs, signs, w);
     }
     template <int b>
@@ -75,7 +75,7 @@ struct IQ1_S : Large<512 + 192 + 64 + 32, 50>, Traits<4, Sub::block, Min::none, 
         pack_high<0>(v, group + 512);
         STRATA_UNROLL for (int i = 3; i >= 0; --i) {
             nibbles = or_bytes(left_words<4>(nibbles), right_words<28>(v[i]));
-            nibbles = or_bytes(left_words<4>(nibbles), and_bytes(right_words<12>(v[i]), all_ints(15)));
+            nibbles = or_bytes(left_words<4>(nibbles), and_bytes(right_words<12>(v[i]), all_words(15)));
         }
         store_bytes(group + 704, nibbles);
         pack_halves(rows, at, group + 768);
@@ -90,7 +90,7 @@ struct IQ1_M : Large<512 + 256 + 128 + 32, 56>, Traits<4, Sub::half, Min::none, 
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         std::uint64_t high[4];
         get_bits<4>(group + 512 + 32 * b, high);
-        const Bytes signs = bytes_where(high[3], 4), low_half = all_ints(0xFFFF);
+        const Bytes signs = bytes_where(high[3], 4), low_half = all_words(0xFFFF);
         block_codes(word(group, b), high, select_bits(low_half, signs, left_words<16>(signs)),
                     select_bits(low_half, right_words<16>(signs), signs), w);
     }
@@ -115,10 +115,10 @@ struct IQ1_M : Large<512 + 256 + 128 + 32, 56>, Traits<4, Sub::half, Min::none, 
         store_bytes(group + 768, v[2]);
         store_bytes(group + 832, v[3]);
         // d's nibbles are the tops of four 16-bit words, lowest first.
-        Bytes d = and_bytes(right_words<12>(v[2]), all_ints(0xF));
-        d = or_masked(d, right_words<24>(v[2]), all_ints(0xF0));
-        d = or_masked(d, right_words<4>(v[3]), all_ints(0xF00));
-        store_low_halves(group + 896, or_masked(d, right_words<16>(v[3]), all_ints(0xF000)));
+        Bytes d = and_bytes(right_words<12>(v[2]), all_words(0xF));
+        d = or_masked(d, right_words<24>(v[2]), all_words(0xF0));
+        d = or_masked(d, right_words<4>(v[3]), all_words(0xF00));
+        store_low_halves(group + 896, or_masked(d, right_words<16>(v[3]), all_words(0xF000)));
     }
 };
 

@@ -26,7 +26,7 @@ STRATA_OP void half_codes(Bytes levels, Bytes signs, Bytes table, Bytes w[4]) {
 
 template <int entries>
 STRATA_OP void block_codes(const Codebook<entries>& book, Bytes low, const std::uint64_t* high, Bytes signs, Bytes w[8]) {
-    const Bytes table = table16(iq2_codes), low_half = all_ints(0xFFFF);
+    const Bytes table = table16(iq2_codes), low_half = all_words(0xFFFF);
     Bytes first, second;  // elements 0..3 and 4..7 of four rows of the codebook
     rows_at(book, low, high, first, second);
     half_codes<0>(select_bits(low_half, first, left_words<16>(second)), signs, table, w);
@@ -88,13 +88,13 @@ struct IQ2_XS : Large<512 + 512 + 64 + 128 + 32, 74>, Traits<6, Sub::half, Min::
     }
     // Two words of a block hold four numbers of nine bits, each with seven signs above it.
     STRATA_OP void pack_block(Bytes v, Bytes u, int b, std::uint8_t* group) {
-        const Bytes low = all_ints(0xFF), second = all_ints(0xFF00), third = all_ints(0xFF0000);
+        const Bytes low = all_words(0xFF), second = all_words(0xFF00), third = all_words(0xFF0000);
         const Bytes pair = or_masked(and_bytes(v, low), right_words<8>(v), second);
-        const Bytes upper = or_masked(and_bytes(left_words<16>(u), third), left_words<8>(u), all_ints(-0x1000000));
+        const Bytes upper = or_masked(and_bytes(left_words<16>(u), third), left_words<8>(u), all_words(-0x1000000));
         store_bytes(group + 64 * b, or_bytes(pair, upper));
         Bytes odd = or_masked(and_bytes(right_words<8>(v), low), right_words<16>(v), second);
         odd = or_masked(odd, left_words<8>(u), third);
-        odd = or_masked(odd, u, all_ints(-0x1000000));  // bytes of the ninth bit and the signs
+        odd = or_masked(odd, u, all_words(-0x1000000));  // bytes of the ninth bit and the signs
         put_bits(group + 1024 + 8 * b, nonzero_bytes(and_bytes(odd, all_bytes(1))));
         store_bytes(group + 512 + 64 * b, sign_words(even_signs(and_bytes(right<1>(odd), all_bytes(127)))));
     }
@@ -129,8 +129,8 @@ struct IQ2_S : Large<512 + 512 + 128 + 128 + 32, 82>, Traits<6, Sub::half, Min::
     template <int b>
     STRATA_OP void pack_high(const Bytes v[4], std::uint8_t* out) {
         const Bytes bits = repeat_byte<b % 4>(v[b / 4]);  // two bits a row number
-        put_bits(out + 16 * b, nonzero_bytes(and_bytes(bits, all_ints(0x40100401))));
-        put_bits(out + 16 * b + 8, nonzero_bytes(and_bytes(bits, all_ints(static_cast<std::int32_t>(0x80200802)))));
+        put_bits(out + 16 * b, nonzero_bytes(and_bytes(bits, all_words(0x40100401))));
+        put_bits(out + 16 * b + 8, nonzero_bytes(and_bytes(bits, all_words(static_cast<std::int32_t>(0x80200802)))));
         if constexpr (b + 1 < 8) pack_high<b + 1>(v, out);
     }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t, std::uint8_t* group) {

@@ -82,8 +82,8 @@ struct IQ3_S : Large<1024 + 512 + 128 + 64 + 32, 110>, Traits<4, Sub::block, Min
     template <int b>
     STRATA_OP void pack_high(const Bytes v[2], std::uint8_t* out) {
         const Bytes bits = repeat_byte<b % 4>(v[b / 4]);
-        put_bits(out + 16 * b, nonzero_bytes(and_bytes(bits, all_ints(0x08020401))));
-        put_bits(out + 16 * b + 8, nonzero_bytes(and_bytes(bits, all_ints(static_cast<std::int32_t>(0x80204010)))));
+        put_bits(out + 16 * b, nonzero_bytes(and_bytes(bits, all_words(0x08020401))));
+        put_bits(out + 16 * b + 8, nonzero_bytes(and_bytes(bits, all_words(static_cast<std::int32_t>(0x80204010)))));
         if constexpr (b + 1 < 8) pack_high<b + 1>(v, out);
     }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t, std::uint8_t* group) {

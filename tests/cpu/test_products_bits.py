@@ -13,6 +13,7 @@ from strata.cpu.products import native_matrix
 
 ISAS = _native.available_isas()
 QUANTIZED = [name for name, row in formats.FORMATS.items() if not row.is_float]
+CODEBOOKS = [name for name in QUANTIZED if name.startswith(("IQ1", "IQ2", "IQ3"))]
 f32 = np.float32
 
 
@@ -75,7 +76,8 @@ def test_every_row_count_and_odd_sizes(name, isa):
     want = products.product(Rows(x), w)
     for rows in [*range(1, 10), 13]:
         assert same(native_product(w, x[:rows]), want[:rows]), rows
-    assert same(native_product(w, x[:5], repack=False), want[:5])
+    for rows in (1, 5, 9):
+        assert same(native_product(w, x[:rows], repack=False), want[:rows]), rows
 
 
 @pytest.mark.parametrize("name", list(formats.FORMATS))
@@ -158,7 +160,20 @@ def test_bytes_of_any_value(name, isa):
         assert same(native_product(w, x[:rows]), want[:rows])
 
 
-@pytest.mark.parametrize("name", ["Q8_0", "IQ4_NL", "Q6_K", "Q3_K", "Q5_1"])
+@pytest.mark.parametrize("name", CODEBOOKS)
+def test_every_row_of_a_codebook(name, isa):
+    """32,768 row numbers and signs of random bits: all 2,048 of the largest codebook are among them."""
+    row = formats.FORMATS[name]
+    raw = np.random.default_rng(6).integers(0, 256, (1024, row.block_bytes), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        bad = ~(np.abs(formats.dequantize(name, raw, 1024, 256)).max(axis=1) < 1e3)
+    raw[bad] = raw[~bad][: bad.sum()]
+    w = Matrix(name, raw.reshape(-1), 256, 1024)
+    x = random_rows(2, 1024)
+    assert same(native_product(w, x), products.product(Rows(x), w))
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
 def test_extreme_codes(name, isa):
     """All ones and all zeros against rows of +-127: the largest sums stay exact."""
     k = k_of(name, 1)

@@ -4,17 +4,15 @@ import weakref
 
 import numpy as np
 
-from strata import formats
 from strata.arithmetic import Matrix, Ops, Rows
-from strata.arithmetic.products import float_product, flush_scales
+from strata.arithmetic.products import float_product
 from strata.arithmetic.types import F32
 from strata.cpu import _native
-from strata.cpu.products import choose_isa
-from strata.formats import Unpacked
+from strata.cpu.products import choose_isa, native_matrix
 
 __all__ = ["gated_delta_rule", "ops", "product", "quantized_product"]
 
-_unpacked: "weakref.WeakKeyDictionary[Matrix, Unpacked]" = weakref.WeakKeyDictionary()
+_repacked: "weakref.WeakKeyDictionary[Matrix, _native.Matrix]" = weakref.WeakKeyDictionary()
 
 
 def ops() -> Ops:
@@ -29,31 +27,18 @@ def product(rows: Rows, w: Matrix) -> F32:
 
 
 def quantized_product(rows: Rows, w: Matrix) -> F32:
-    """Rows (R, K) times a quantized W (N, K): fp32 (R, N). W is unpacked to int16 on first use and kept."""
-    parts = _integers(w)
-    quantized = rows.quantized
-    count = quantized.q.shape[0]
-    y = new_output((count, w.n))
-    integers = quantized.q.reshape(count, rows.x.shape[1])
-    _native.quantized_product(
-        integers, quantized.scale, parts.values, parts.scales, parts.minimums, parts.min_scales, y
-    )
+    """Rows (R, K) times a quantized W (N, K): fp32 (R, N). W is repacked on first use and kept."""
+    native = _repacked.get(w)
+    if native is None:
+        native = _repacked[w] = native_matrix(w)
+    y = new_output((len(rows.x), w.n))
+    _native.product(native, np.ascontiguousarray(rows.x), y)
     return y
 
 
 def new_output(shape: tuple[int, ...]) -> F32:
     """Memory for an op to fill; tests hand out NaN here, so that an element left out shows."""
     return np.empty(shape, np.float32)
-
-
-def _integers(w: Matrix) -> Unpacked:
-    parts = _unpacked.get(w)
-    if parts is None:
-        raw = formats.unpack(w.format, w.raw, w.n, w.k)
-        min_scales = None if raw.min_scales is None else flush_scales(raw.min_scales)
-        parts = Unpacked(raw.values, flush_scales(raw.scales), raw.minimums, min_scales)
-        _unpacked[w] = parts
-    return parts
 
 
 def gated_delta_rule(state: F32, q: F32, k: F32, v: F32, decay: F32, beta: F32) -> tuple[F32, F32]:

@@ -3,15 +3,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-def quantized_product(
-    q: npt.NDArray[np.int8],
-    d: npt.NDArray[np.float32],
-    values: npt.NDArray[np.int16],
-    scales: npt.NDArray[np.float32],
-    minimums: npt.NDArray[np.int16] | None,
-    min_scales: npt.NDArray[np.float32] | None,
-    y: npt.NDArray[np.float32],
-) -> None: ...
 def gated_delta_rule(
     state: npt.NDArray[np.float32],
     q: npt.NDArray[np.float32],
@@ -27,13 +18,6 @@ class Matrix:
     def with_tiles(self, tiles: npt.NDArray[np.uint8]) -> Matrix: ...
     @property
     def format(self) -> int: ...
-    def give_integers(
-        self,
-        values: npt.NDArray[np.int16],
-        scales: npt.NDArray[np.float32],
-        minimums: npt.NDArray[np.int16] | None,
-        min_scales: npt.NDArray[np.float32] | None,
-    ) -> None: ...
     @property
     def n(self) -> int: ...
     @property

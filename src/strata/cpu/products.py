@@ -7,7 +7,6 @@ import numpy as np
 
 from strata import formats, settings
 from strata.arithmetic import Matrix
-from strata.arithmetic.products import flush_scales
 from strata.arithmetic.types import U8
 from strata.cpu import _native
 from strata.errors import UsageError
@@ -21,14 +20,7 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
     row = formats.FORMATS[w.format]
     raw = np.ascontiguousarray(w.raw).reshape(-1)
     native = _native.Matrix(row.ggml_type, w.n, w.k, raw, in_file(raw))
-    size = _native.repacked_bytes(row.ggml_type, w.n, w.k)
-    if size and repack:
-        return repacked(native)
-    if not row.is_float and not size:
-        parts = formats.unpack(w.format, w.raw, w.n, w.k)
-        min_scales = None if parts.min_scales is None else flush_scales(parts.min_scales)
-        native.give_integers(parts.values, flush_scales(parts.scales), parts.minimums, min_scales)
-    return native
+    return repacked(native) if repack else native
 
 
 def in_file(raw: U8) -> bool:
