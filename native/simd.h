@@ -13,8 +13,13 @@
 #include <immintrin.h>
 #endif
 
+#if defined(STRATA_SANITIZE)  // instrumented code of every operation in every place would take hours to compile
+#define STRATA_OP static inline
+#define STRATA_MEMBER inline
+#else
 #define STRATA_OP static inline __attribute__((always_inline))
 #define STRATA_MEMBER inline __attribute__((always_inline))
+#endif
 
 // Loops over vectors of a block and over rows: unrolled where a vector is a register, so that their arrays are registers.
 #if defined(STRATA_ISA_AVX2) || defined(STRATA_ISA_AVX512VNNI) || defined(STRATA_ISA_AMX)
