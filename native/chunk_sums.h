@@ -55,6 +55,14 @@ STRATA_OP void merge_and_store(Floats sum[tiles][rows], const Node& node, std::s
         }
 }
 
+// The lines of y that a last chunk writes, early: rows lie pages apart.
+template <int tiles>
+STRATA_OP void fetch_results(const Node& node, std::size_t row, std::size_t rows, const Target& out) {
+    if (node.to >= 0) return;
+    for (std::size_t r = 0; r < rows; ++r)
+        for (int t = 0; t < tiles; ++t) __builtin_prefetch(out.y + (row + r) * out.stride + t * tile_rows, 1);
+}
+
 // The sums of a chunk's segments, added as a tree.
 template <int tiles, int rows>
 struct Sums {

@@ -98,11 +98,14 @@ bool runs_amx() {
 
 const Isa isas[] = {
     {"portable", portable::fill, always},
+#if defined(STRATA_HAS_AMX) && defined(STRATA_EMULATE_AMX)  // for checks: never the best
+    {"amx", amx::fill, runs_amx},
+#endif
 #if defined(STRATA_HAS_AVX2)
     {"avx2", avx2::fill, runs_avx2},
     {"avx512vnni", avx512vnni::fill, runs_avx512vnni},
 #endif
-#if defined(STRATA_HAS_AMX)
+#if defined(STRATA_HAS_AMX) && !defined(STRATA_EMULATE_AMX)
     {"amx", amx::fill, runs_amx},
 #endif
 };

@@ -13,7 +13,7 @@ namespace {
 
 // How many rows a kernel takes. Vectors: registers hold a dot and a sum of each (and the first half's dot).
 template <class W>
-constexpr std::size_t rows_at_once = amx_dots ? 16 : !wide_registers ? 4 : W::two_dots && !W::two_scales ? 4 : 6;
+constexpr std::size_t rows_at_once = amx_dots ? 16 : !wide_registers ? 4 : W::two_dots ? 4 : 6;
 constexpr std::size_t tiles_at_once = wide_registers ? 2 : 1;
 
 // Rows go in groups: the first one may be `leading` rows that unpack for the others; those are as even as can be, so that

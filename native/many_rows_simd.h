@@ -68,6 +68,7 @@ template <class W, int tiles, int rows>
 __attribute__((noinline)) void chunk_product(const std::uint8_t* w, std::size_t blocks, const Record* x, const Node& node,
                                              std::size_t row, const Target& out) {
     Sums<tiles, rows> sums;
+    fetch_results<tiles>(node, row, rows, out);
     for (std::size_t segment = 0; segment * 4 < blocks; ++segment) {
         Floats p[tiles][rows];
         start_segment<tiles, rows>(p);

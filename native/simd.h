@@ -15,8 +15,8 @@
 #include <immintrin.h>
 #endif
 
-// In plain loops a forced inline of everything makes functions that take minutes to compile.
-#if defined(STRATA_ISA_PORTABLE)
+// In plain loops, and in instrumented code, a forced inline of everything makes functions that take minutes to compile.
+#if defined(STRATA_ISA_PORTABLE) || defined(STRATA_SANITIZE)
 #define STRATA_OP static inline
 #define STRATA_MEMBER inline
 #else
