@@ -128,9 +128,9 @@ void delta_rule(In<float, 2> from, Out<float, 2> to, In<float, 2> q, In<float, 2
 // One row's attention over keys of one group: q (H, D), k and v (n, D) as the cache's bits.
 void attend(In<float, 2> q, In<std::uint8_t, 2> k, In<std::uint8_t, 2> v, float scale, int format, Out<float, 2> out) {
     const std::size_t heads = q.shape(0), dim = q.shape(1), count = k.shape(0);
-    std::vector<float> part(heads * (dim + 2)), whole(part.size()), scores(heads * attend_block), wide(attend_block * dim);
+    std::vector<float> part(heads * (dim + 2)), whole(part.size()), scores(heads * attend_block), memory(attend_memory(heads));
     AttendWork work{q.data(), heads, dim, scale, format, part.data(), part.data() + heads, part.data() + 2 * heads,
-                    scores.data(), wide.data()};
+                    scores.data(), memory.data()};
     for (std::size_t first = 0; first < count; first += attend_block) {
         const std::size_t some = count - first < attend_block ? count - first : attend_block;
         if (first % attend_partial == 0) run().attend_start(work);

@@ -1,12 +1,17 @@
 // Attention over one block of at most 64 keys, for the query heads that share a key head; docs/arithmetic.md, section 10.
-#include "kernels.h"
-#include "simd_math.h"
+#include "float_tile.h"
 
 namespace strata {
 namespace STRATA_ISA {
 namespace {
 
 constexpr float minus_infinity = -__builtin_inff();
+constexpr std::size_t block_keys = strata::attend_block;
+
+template <int n>
+struct Count {
+    static constexpr int value = n;
+};
 
 STRATA_OP Floats widened(const std::uint8_t* row, std::size_t i, std::size_t some, int format) {
     if (format == 0) return load_up_to(reinterpret_cast<const float*>(row) + i, some);
@@ -45,40 +50,74 @@ STRATA_OP float weigh(const AttendWork& work, std::size_t h, float* scores, std:
     return shrink;
 }
 
+// scores of all heads with the keys of a block, (heads, 64): products with the keys as they are kept.
+template <int format>
+void score_keys(const AttendWork& work, const AttendWork::Keys& keys, std::size_t row_bytes) {
+    for (std::size_t first = 0; first < keys.count; first += tile_rows) {
+        const std::size_t used = keys.count - first < tile_rows ? keys.count - first : tile_rows;
+        const std::uint8_t* rows[tile_rows];
+        for (std::size_t i = 0; i < tile_rows; ++i) rows[i] = keys.k + (first + (i < used ? i : used - 1)) * row_bytes;
+        std::size_t h = 0;
+        const auto some_heads = [&](auto count) {
+            constexpr int heads = decltype(count)::value;
+            const float* q[heads];
+            float* scores[heads];
+            for (std::size_t i = 0; i < heads; ++i) {
+                q[i] = work.q + (h + i) * work.dim;
+                scores[i] = work.scores + (h + i) * block_keys + first;
+            }
+            float_tile<format, heads>(rows, q, work.dim, scores, used);
+            h += heads;
+        };
+        while (work.heads - h >= std::size_t(most_rows)) some_heads(Count<most_rows>{});
+        while (h < work.heads) some_heads(Count<1>{});
+    }
+    const Floats scale = all_floats(work.scale);
+    for (std::size_t h = 0; h < work.heads; ++h)
+        each_vector(keys.count, [&](std::size_t i, std::size_t some) {
+            float* at = work.scores + h * block_keys + i;
+            store_up_to(at, mul(load_up_to(at, some), scale), some);
+        });
+}
+
+// The tree over the keys of p * v, for sixteen columns of v.
+STRATA_OP Floats weighted_sum(const float* p, const float* column, std::size_t count) {
+    Tree<1> tree;
+    const auto leaf = [=](std::size_t i) STRATA_INLINED { return mul(all_floats(p[i]), load_floats(column + i * lanes)); };
+    const auto four = [=](std::size_t i) STRATA_INLINED {
+        return add(add(leaf(i), leaf(i + 1)), add(leaf(i + 2), leaf(i + 3)));
+    };
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const Floats sum[1] = {add(four(i), four(i + 4))};
+        tree.push(sum, 3);
+    }
+    for (; i < count; ++i) {
+        const Floats one[1] = {leaf(i)};
+        tree.push(one, 0);
+    }
+    Floats sum[1];
+    tree.finish(sum);
+    return sum[0];
+}
+
 void attend_block(const AttendWork& work, const AttendWork::Keys& keys) {
     const std::size_t row_bytes = work.dim * (work.kv_format == 0 ? 4 : 2);
-    for (std::size_t i = 0; i < keys.count; ++i)
-        each_vector(work.dim, [&](std::size_t d, std::size_t some) {
-            store_up_to(work.widened + i * work.dim + d, widened(keys.k + i * row_bytes, d, some, work.kv_format), some);
-        });
-    for (std::size_t h = 0; h < work.heads; ++h) {
-        const float* q = work.q + h * work.dim;
-        for (std::size_t i = 0; i < keys.count; ++i) {
-            const float* k = work.widened + i * work.dim;
-            work.scores[h * 64 + i] = lane_sum(work.dim, [=](std::size_t d, std::size_t some) {
-                return mul(load_up_to(q + d, some), load_up_to(k + d, some));
-            }) * work.scale;
-        }
-    }
-    for (std::size_t i = 0; i < keys.count; ++i)
-        each_vector(work.dim, [&](std::size_t d, std::size_t some) {
-            store_up_to(work.widened + i * work.dim + d, widened(keys.v + i * row_bytes, d, some, work.kv_format), some);
-        });
-    for (std::size_t h = 0; h < work.heads; ++h) {
-        float* p = work.scores + h * 64;
-        const Floats shrink = all_floats(weigh(work, h, p, keys.count));
-        each_vector(work.dim, [&](std::size_t d, std::size_t some) {
-            Tree<1> tree;
-            for (std::size_t i = 0; i < keys.count; ++i) {
-                const Floats leaf[1] = {mul(all_floats(p[i]), load_up_to(work.widened + i * work.dim + d, some))};
-                tree.push(leaf, 0);
-            }
-            Floats sum[1];
-            tree.finish(sum);
+    if (work.kv_format == 0) score_keys<0>(work, keys, row_bytes);
+    else if (work.kv_format == 30) score_keys<30>(work, keys, row_bytes);
+    else score_keys<1>(work, keys, row_bytes);
+    float* shrink = work.memory;  // (heads), then sixteen columns of v
+    float* column = work.memory + (work.heads + lanes - 1) / lanes * lanes;
+    for (std::size_t h = 0; h < work.heads; ++h) shrink[h] = weigh(work, h, work.scores + h * block_keys, keys.count);
+    each_vector(work.dim, [&](std::size_t d, std::size_t some) {
+        for (std::size_t i = 0; i < keys.count; ++i)
+            store_floats(column + i * lanes, widened(keys.v + i * row_bytes, d, some, work.kv_format));
+        for (std::size_t h = 0; h < work.heads; ++h) {
             float* to = work.weighted + h * work.dim + d;
-            store_up_to(to, add(mul(load_up_to(to, some), shrink), sum[0]), some);
-        });
-    }
+            const Floats sum = weighted_sum(work.scores + h * block_keys, column, keys.count);
+            store_up_to(to, add(mul(load_up_to(to, some), all_floats(shrink[h])), sum), some);
+        }
+    });
 }
 
 void attend_merge(float* top, float* total, float* weighted, const AttendWork& work) {

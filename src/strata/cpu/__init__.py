@@ -9,10 +9,11 @@ from strata.arithmetic import Matrix, Ops, Rows
 from strata.arithmetic.products import float_product, flush_scales
 from strata.arithmetic.types import F32
 from strata.cpu import _native
+from strata.cpu.experts import ExpertLayer, expert_layer
 from strata.cpu.products import choose_isa
 from strata.formats import Unpacked
 
-__all__ = ["gated_delta_rule", "ops", "product", "quantized_product"]
+__all__ = ["ExpertLayer", "expert_layer", "gated_delta_rule", "ops", "product", "quantized_product"]
 
 _unpacked: "weakref.WeakKeyDictionary[Matrix, Unpacked]" = weakref.WeakKeyDictionary()
 

@@ -96,6 +96,16 @@ class Model:
     @property
     def positions(self) -> int: ...
 
+class ExpertLayer:
+    def __init__(self, experts: list[tuple[Matrix, Matrix, Matrix]], threads: int, repack: bool) -> None: ...
+    def run(
+        self,
+        x: npt.NDArray[np.float32],
+        ids: npt.NDArray[np.uint32],
+        weights: npt.NDArray[np.float32],
+        out: npt.NDArray[np.float32],
+    ) -> None: ...
+
 class Lane:
     def __init__(self, model: Model, drafts: bool) -> None: ...
     def copy(self) -> Lane: ...
