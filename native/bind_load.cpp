@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -27,11 +28,15 @@ std::size_t repack_handles(Pool& pool, const std::vector<MatrixHandle*>& matrice
         wanted.push_back(w);
         bytes += round_up(size, cache_line);
     }
+    // In the order of the file, which is then read from one end to the other.
+    std::sort(wanted.begin(), wanted.end(), [](const MatrixHandle* a, const MatrixHandle* b) {
+        return std::less<const std::uint8_t*>()(a->matrix.raw, b->matrix.raw);
+    });
     const auto arena = std::make_shared<Arena>(bytes);
     std::vector<Repacking> list;
     std::uint8_t* at = arena->data();
     for (MatrixHandle* w : wanted) {
-        list.push_back({w->matrix, at, w->mapped});
+        list.push_back({w->matrix, at, w->map_begin, w->map_end});
         at += round_up(repacked_bytes(w->matrix.format, w->matrix.n, w->matrix.k), cache_line);
     }
     {
@@ -65,7 +70,7 @@ struct ExpertLayer {
 
 void init(ExpertLayer* self, const std::vector<Net>& nets, std::size_t threads, bool repack) {
     need(!nets.empty(), "a layer needs at least one expert");
-    new (self) ExpertLayer;
+    ExpertLayer layer;
     auto spec = std::make_shared<Spec>();
     spec->hidden = std::get<0>(nets[0])->matrix.k;
     spec->experts.width = std::get<0>(nets[0])->matrix.n;
@@ -75,13 +80,14 @@ void init(ExpertLayer* self, const std::vector<Net>& nets, std::size_t threads, 
         need(w->matrix.n == n && w->matrix.k == k, "an expert's matrix is (" + std::to_string(w->matrix.n) + ", " +
              std::to_string(w->matrix.k) + "); (" + std::to_string(n) + ", " + std::to_string(k) + ") is needed");
         all.push_back(w);
-        self->kept.append(nb::cast(w));
+        layer.kept.append(nb::cast(w));
         return &w->matrix;
     };
     for (const auto& [gate, up, down] : nets)
-        self->experts.push_back({add(gate, width, hidden), add(up, width, hidden), add(down, hidden, width)});
-    self->model = std::make_unique<Model>(spec, Weights{}, std::max(hidden, width), int(threads));
-    if (repack) repack_handles(self->model->pool(), all);
+        layer.experts.push_back({add(gate, width, hidden), add(up, width, hidden), add(down, hidden, width)});
+    layer.model = std::make_unique<Model>(spec, Weights{}, std::max(hidden, width), int(threads));
+    if (repack) repack_handles(layer.model->pool(), all);
+    new (self) ExpertLayer(std::move(layer));
 }
 
 void run(ExpertLayer& self, In<float> x, In<std::uint32_t> ids, In<float> weights, Out out) {
