@@ -37,15 +37,32 @@ STRATA_OP float maximum(float a, float b) { return a != a ? a : b != b ? b : a >
 
 // total of one head: p of the scores, in place, and the factor by which the earlier sums shrink.
 STRATA_OP float weigh(const AttendWork& work, std::size_t h, float* scores, std::size_t count) {
-    float top = work.top[h];
-    for (std::size_t i = 0; i < count; ++i) top = maximum(top, scores[i]);
+    constexpr std::size_t vectors = block_keys / lanes;
+    static_assert(vectors == 4);
+    Floats x[vectors];
+    float tops[lanes];
+    Floats top_of = all_floats(work.top[h]);
+    std::uint32_t magnitude = top_magnitude(top_of, top_of);
+    for (std::size_t i = 0; i < count; i += lanes) {
+        Floats& v = x[i / lanes];
+        v = load_up_to(scores + i, count - i);
+        const std::uint32_t largest = top_magnitude(v, v);
+        magnitude = largest > magnitude ? largest : magnitude;
+        if (count - i >= lanes) top_of = larger(top_of, v);
+    }
+    store_floats(tops, top_of);
+    float top = tops[0];
+    for (std::size_t i = 1; i < lanes; ++i) top = tops[i] > top ? tops[i] : top;
+    for (std::size_t i = count / lanes * lanes; i < count; ++i) top = scores[i] > top ? scores[i] : top;
+    if (magnitude > 0x7F800000) top = __builtin_nanf("");
     const float shrink = exp_of(work.top[h] - top);
-    ScalarTree tree;
-    each_vector(count, [&](std::size_t i, std::size_t some) {
-        store_up_to(scores + i, exp_of(sub(load_up_to(scores + i, some), all_floats(top))), some);
-        for (std::size_t j = 0; j < some; ++j) tree.push(scores[i + j]);
-    });
-    work.total[h] = work.total[h] * shrink + tree.finish();
+    float sums[vectors] = {};
+    for (std::size_t i = 0; i < count; i += lanes) {
+        const Floats p = exp_of(sub(x[i / lanes], all_floats(top)));
+        store_up_to(scores + i, p, count - i);
+        sums[i / lanes] = tree16(load_up_to(scores + i, count - i));  // p is never -0: zeros past the end change nothing
+    }
+    work.total[h] = work.total[h] * shrink + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     work.top[h] = top;
     return shrink;
 }
