@@ -97,25 +97,55 @@ void score_keys(const AttendWork& work, const AttendWork::Keys& keys, std::size_
         });
 }
 
-// The tree over the keys of p * v, for sixteen columns of v.
-STRATA_OP Floats weighted_sum(const float* p, const float* column, std::size_t count) {
-    Tree<1> tree;
-    const auto leaf = [=](std::size_t i) STRATA_INLINED { return mul(all_floats(p[i]), load_floats(column + i * lanes)); };
-    const auto four = [=](std::size_t i) STRATA_INLINED {
-        return add(add(leaf(i), leaf(i + 1)), add(leaf(i + 2), leaf(i + 3)));
+// The trees over the keys of p * v, for sixteen columns of v and H heads, p of the next one block_keys further.
+template <int H>
+STRATA_OP void weighted_sums(const float* p, const float* column, std::size_t count, Floats sums[H]) {
+    Tree<H> tree;
+    const auto leaf = [=](std::size_t i, Floats out[H]) STRATA_INLINED {
+        const Floats v = load_floats(column + i * lanes);
+        STRATA_UNROLL for (std::size_t h = 0; h < H; ++h) out[h] = mul(all_floats(p[h * block_keys + i]), v);
+    };
+    const auto add_to = [](Floats a[H], const Floats b[H]) STRATA_INLINED {
+        STRATA_UNROLL for (int h = 0; h < H; ++h) a[h] = add(a[h], b[h]);
+    };
+    const auto four = [=](std::size_t i, Floats out[H]) STRATA_INLINED {
+        Floats b[H], c[H], d[H];
+        leaf(i, out);
+        leaf(i + 1, b);
+        leaf(i + 2, c);
+        leaf(i + 3, d);
+        add_to(out, b);
+        add_to(c, d);
+        add_to(out, c);
     };
     std::size_t i = 0;
     for (; i + 8 <= count; i += 8) {
-        const Floats sum[1] = {add(four(i), four(i + 4))};
-        tree.push(sum, 3);
+        Floats first[H], second[H];
+        four(i, first);
+        four(i + 4, second);
+        add_to(first, second);
+        tree.push(first, 3);
     }
     for (; i < count; ++i) {
-        const Floats one[1] = {leaf(i)};
+        Floats one[H];
+        leaf(i, one);
         tree.push(one, 0);
     }
-    Floats sum[1];
-    tree.finish(sum);
-    return sum[0];
+    tree.finish(sums);
+}
+
+// The heads' weighted values of columns [d, d + some), from `h` on as long as there are H heads.
+template <int H>
+STRATA_OP void add_values(const AttendWork& work, const float* shrink, const float* column, std::size_t count, std::size_t d,
+                          std::size_t some, std::size_t& h) {
+    for (; work.heads - h >= H; h += H) {
+        Floats sums[H];
+        weighted_sums<H>(work.scores + h * block_keys, column, count, sums);
+        for (std::size_t i = 0; i < H; ++i) {
+            float* to = work.weighted + (h + i) * work.dim + d;
+            store_up_to(to, add(mul(load_up_to(to, some), all_floats(shrink[h + i])), sums[i]), some);
+        }
+    }
 }
 
 void attend_block(const AttendWork& work, const AttendWork::Keys& keys) {
@@ -129,11 +159,9 @@ void attend_block(const AttendWork& work, const AttendWork::Keys& keys) {
     each_vector(work.dim, [&](std::size_t d, std::size_t some) {
         for (std::size_t i = 0; i < keys.count; ++i)
             store_floats(column + i * lanes, widened(keys.v + i * row_bytes, d, some, work.kv_format));
-        for (std::size_t h = 0; h < work.heads; ++h) {
-            float* to = work.weighted + h * work.dim + d;
-            const Floats sum = weighted_sum(work.scores + h * block_keys, column, keys.count);
-            store_up_to(to, add(mul(load_up_to(to, some), all_floats(shrink[h])), sum), some);
-        }
+        std::size_t h = 0;
+        add_values<most_rows>(work, shrink, column, keys.count, d, some, h);
+        add_values<1>(work, shrink, column, keys.count, d, some, h);
     });
 }
 
