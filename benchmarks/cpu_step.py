@@ -86,7 +86,8 @@ def _measured(native: Any, run: Callable[[], None], units: int) -> dict[str, Any
     native.start_profile(False)
     ops = {name: ns / 1e6 / units for name, ns in profile["ops"].items() if ns}
     products = {name: ns / 1e6 / units for name, ns in profile["products"].items() if ns}
-    return {"ops": ops, "products": products, "native_ms": profile["total"] / 1e6 / units, "wall_ms": wall * 1000 / units}
+    native_ms = profile["total"] / 1e6 / units
+    return {"ops": ops, "products": products, "native_ms": native_ms, "wall_ms": wall * 1000 / units}
 
 
 def _show(title: str, table: dict[str, Any]) -> None:

@@ -103,14 +103,15 @@ void delta_rule(In<float, 2> from, Out<float, 2> to, In<float, 2> q, In<float, 2
     const std::size_t dk = from.shape(0), dv = from.shape(1), count = k.shape(0);
     need(replayed + tentative <= count && out.shape(0) == count && v.shape(1) == dv, "rows do not fit");
     std::vector<float> scratch(delta_scratch(dk));
-    for (std::size_t first = 0; first < dv; first += delta_columns) {
+    const std::size_t columns = count == 1 && replayed == 0 ? dv : delta_columns;  // as a window has it
+    for (std::size_t first = 0; first < dv; first += columns) {
         DeltaWork work{};
         work.from = from.data();
         work.to = to.data();
         work.dk = dk;
         work.dv = dv;
         work.first = first;
-        work.last = first + delta_columns < dv ? first + delta_columns : dv;
+        work.last = first + columns < dv ? first + columns : dv;
         work.replay = {nullptr, k.data(), v.data(), decay.data(), beta.data(), dk, dk, dv, 1};
         work.replayed = replayed;
         const std::size_t r = replayed;
@@ -127,9 +128,9 @@ void delta_rule(In<float, 2> from, Out<float, 2> to, In<float, 2> q, In<float, 2
 // One row's attention over keys of one group: q (H, D), k and v (n, D) as the cache's bits.
 void attend(In<float, 2> q, In<std::uint8_t, 2> k, In<std::uint8_t, 2> v, float scale, int format, Out<float, 2> out) {
     const std::size_t heads = q.shape(0), dim = q.shape(1), count = k.shape(0);
-    std::vector<float> part(heads * (dim + 2)), whole(part.size()), scores(heads * attend_block), wide(attend_block * dim);
+    std::vector<float> part(heads * (dim + 2)), whole(part.size()), scores(heads * attend_block), memory(attend_memory(heads));
     AttendWork work{q.data(), heads, dim, scale, format, part.data(), part.data() + heads, part.data() + 2 * heads,
-                    scores.data(), wide.data()};
+                    scores.data(), memory.data()};
     for (std::size_t first = 0; first < count; first += attend_block) {
         const std::size_t some = count - first < attend_block ? count - first : attend_block;
         if (first % attend_partial == 0) run().attend_start(work);

@@ -2,6 +2,7 @@
 #include "bind_product.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -35,13 +36,17 @@ void need(bool fits, const std::string& sentence) {
     if (!fits) throw std::invalid_argument(sentence);
 }
 
-void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw, bool mapped) {
+void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw,
+          std::optional<std::pair<std::uintptr_t, std::size_t>> map) {
     new (self) MatrixHandle;
     self->matrix = matrix_at(format, n, k, raw.data(), nullptr);
     const std::size_t wanted = n * self->matrix.row_bytes;
     need(raw.size() == wanted, "raw is " + std::to_string(raw.size()) + " bytes; " + std::to_string(wanted) + " are needed");
     self->raw = raw;
-    self->mapped = mapped;
+    if (!map) return;
+    self->map_begin = reinterpret_cast<const std::uint8_t*>(map->first);
+    self->map_end = self->map_begin + map->second;
+    need(raw.data() >= self->map_begin && raw.data() + raw.size() <= self->map_end, "raw does not lie in the map");
 }
 
 MatrixHandle with_tiles(const MatrixHandle& self, MatrixHandle::Bytes tiles) {
@@ -123,7 +128,7 @@ void bind_product(nb::module_& m) {
     read_codebooks();
     nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
         .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"),
-             nb::arg("mapped") = false)
+             nb::arg("map").none() = nb::none())
         .def("with_tiles", &with_tiles, nb::arg("tiles"), "The same matrix, used as these tiles.")
         .def_prop_ro("format", [](const MatrixHandle& w) { return w.matrix.format; })
         .def_prop_ro("n", [](const MatrixHandle& w) { return w.matrix.n; })

@@ -14,7 +14,7 @@ struct MatrixHandle {
     using Bytes = nanobind::ndarray<const std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
     Matrix matrix{};
     std::optional<Bytes> raw, tiles;
-    bool mapped = false;           // raw lies in a read-only file map
+    const std::uint8_t *map_begin = nullptr, *map_end = nullptr;  // the read-only file map that raw lies in, if any
     std::shared_ptr<void> memory;  // of tiles made by repack_all
 };
 

@@ -15,7 +15,7 @@ int format_of(KvType kv) { return kv == KvType::f32 ? 0 : kv == KvType::bf16 ? 3
 struct Bench {
     Bench(Scratch& memory, const AttentionSpec& a, std::size_t blocks, std::size_t row_bytes) {
         const std::size_t group = a.heads / a.kv_heads, partial = group * (a.head_dim + 2);
-        const std::size_t floats = 2 * partial + group * attend_block + attend_block * a.head_dim + 2 * blocks + a.index_dim;
+        const std::size_t floats = 2 * partial + group * attend_block + attend_memory(group) + 2 * blocks + a.index_dim;
         const std::size_t gathered = 2 * attend_block * row_bytes, chosen = (blocks + attend_block) * sizeof(std::uint32_t);
         std::uint8_t* at = memory.get<std::uint8_t>(floats * 4 + gathered + 2 * chosen + 8 * cache_line);
         const auto take = [&](std::size_t bytes) {
@@ -23,7 +23,7 @@ struct Bench {
             at += round_up(bytes, cache_line);
             return p;
         };
-        widened = reinterpret_cast<float*>(take(attend_block * a.head_dim * 4));
+        columns = reinterpret_cast<float*>(take(attend_memory(group) * 4));
         part = reinterpret_cast<float*>(take(partial * 4));
         whole = reinterpret_cast<float*>(take(partial * 4));
         scores = reinterpret_cast<float*>(take(group * attend_block * 4));
@@ -33,7 +33,7 @@ struct Bench {
         v = take(attend_block * row_bytes);
         order = reinterpret_cast<std::uint32_t*>(take(2 * chosen));
     }
-    float *widened, *part, *whole, *scores, *block_scores, *key;
+    float *columns, *part, *whole, *scores, *block_scores, *key;
     std::uint8_t *k, *v;
     std::uint32_t* order;
 };
@@ -160,7 +160,7 @@ void Model::attend_row(const AttentionCache& cache, std::size_t position, std::s
         count = budget * cache.ratio + (position + 1 - complete * cache.ratio);
     }
     AttendWork work{q + group * heads * a.head_dim, heads, a.head_dim, a.scale, format, bench.part, bench.part + heads,
-                    bench.part + 2 * heads, bench.scores, bench.widened};
+                    bench.part + 2 * heads, bench.scores, bench.columns};
     float *top = bench.whole, *total = top + heads, *weighted = total + heads;
     for (std::size_t first = 0; first < count; first += attend_block) {
         const std::size_t some = std::min(attend_block, count - first);

@@ -71,7 +71,7 @@ void Model::experts(const ExpertWeights& w, const float* x, std::size_t rows, fl
         });
     }
     const Timed timed(profile, Op::experts);
-    run_experts(w, a, ids);
+    run_experts(w.experts, &w.shared, a, ids, e.used);
     const float* results = static_cast<const float*>(at_.pairs.current());
     const std::uint32_t* place = static_cast<const std::uint32_t*>(at_.place.current());
     each_row(rows, (e.used + 2) * hidden, [&](std::size_t r) {
@@ -84,24 +84,25 @@ void Model::experts(const ExpertWeights& w, const float* x, std::size_t rows, fl
 
 // at_.pairs: the rows of every (row, expert) pair, ordered by expert, then the shared expert's row of every row;
 // at_.place: where each pair lies.
-void Model::run_experts(const ExpertWeights& w, const Activations& a, const std::uint32_t* ids) {
+void Model::run_experts(const std::vector<FeedForward>& experts, const FeedForward* shared, const Activations& a,
+                        const std::uint32_t* ids, std::size_t used) {
     const ExpertSpec& e = spec_->experts;
     const WindowKernels& run = kernels().window;
-    const std::size_t rows = a.rows, pairs = rows * e.used, hidden = spec_->hidden;
+    const std::size_t rows = a.rows, pairs = rows * used, hidden = spec_->hidden;
     std::uint32_t* place = at_.place.get<std::uint32_t>(2 * pairs);
     std::uint32_t* row_of = place + pairs;
-    std::vector<std::size_t> start(e.count + 1, 0);
+    std::vector<std::size_t> start(experts.size() + 1, 0);
     for (std::size_t p = 0; p < pairs; ++p) ++start[ids[p] + 1];
     std::vector<Group> groups;
-    for (std::size_t i = 0; i < e.count; ++i) {
-        if (start[i + 1] > 0) groups.push_back({&w.experts[i], row_of + start[i], start[i], start[i + 1]});
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+        if (start[i + 1] > 0) groups.push_back({&experts[i], row_of + start[i], start[i], start[i + 1]});
         start[i + 1] += start[i];
     }
     for (std::size_t p = 0; p < pairs; ++p) {
         place[p] = std::uint32_t(start[ids[p]]++);
-        row_of[place[p]] = std::uint32_t(p / e.used);
+        row_of[place[p]] = std::uint32_t(p / used);
     }
-    groups.push_back({&w.shared, nullptr, pairs, rows});
+    if (shared) groups.push_back({shared, nullptr, pairs, rows});
 
     // Hidden rows: those of the experts (width), then those of the shared expert (its own width).
     float* gate = at_.gated.get<float>(pairs * e.width + rows * e.shared_width);
@@ -132,7 +133,8 @@ void Model::run_experts(const ExpertWeights& w, const Activations& a, const std:
         pool_.each(gate_and_up);
     }
     const Activations inner = activations(gate, pairs, e.width, at_.inner, true);
-    const Activations shared = activations(gate + pairs * e.width, rows, e.shared_width, at_.shared, true);
+    Activations of_shared{};
+    if (shared) of_shared = activations(gate + pairs * e.width, rows, e.shared_width, at_.shared, true);
     float* results = at_.pairs.get<float>((pairs + rows) * hidden);
     const TimedProducts timed(profile);
     pool_.each([&](int thread, int threads) {
@@ -141,10 +143,26 @@ void Model::run_experts(const ExpertWeights& w, const Activations& a, const std:
             const Group& g = groups[i];
             const Slice s = second.slice(i, tiles_of(*g.net->down), g.count, thread, threads);
             if (s.begin >= s.end) continue;
-            const Activations& from = g.rows ? inner : shared;
+            const Activations& from = g.rows ? inner : of_shared;
             product(*g.net->down, rows_from(from, g.rows ? g.first : 0), nullptr, g.count, s.begin, s.end,
                     results + g.first * hidden, hidden, scratch);
         }
+    });
+}
+
+void Model::expert_layer(const std::vector<FeedForward>& experts, const float* x, std::size_t rows, const std::uint32_t* ids,
+                         const float* weights, std::size_t used, float* out) {
+    const Denormals ieee;
+    const std::size_t hidden = spec_->hidden;
+    run_experts(experts, nullptr, activations(x, rows, hidden, at_.activations, true), ids, used);
+    const float* results = static_cast<const float*>(at_.pairs.current());
+    const std::uint32_t* place = static_cast<const std::uint32_t*>(at_.place.current());
+    float* nothing = at_.mixed.get<float>(hidden);
+    std::fill_n(nothing, hidden, 0.0f);
+    each_row(rows, (used + 2) * hidden, [&](std::size_t r) {
+        const float* parts[max_used];
+        for (std::size_t i = 0; i < used; ++i) parts[i] = results + place[r * used + i] * hidden;
+        kernels().window.mix_experts(parts, weights + r * used, used, nothing, 0.0f, out + r * hidden, hidden);
     });
 }
 

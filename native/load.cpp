@@ -9,14 +9,15 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t run_bytes = 2 << 20;  // of the file, repacked before its pages are given back
+constexpr std::size_t run_bytes = 4 << 20;   // of the file, repacked before its pages are given back
+constexpr std::size_t large_page = 2 << 20;
 
 struct Run {
     const Repacking* of;
     std::size_t first, last;  // tiles
 };
 
-// `advice` for whole pages around the bytes. A page at an edge may belong to a neighbour too: it is read again.
+// `advice` for whole pages around the bytes.
 void advise(const std::uint8_t* begin, const std::uint8_t* end, int advice) {
     static const std::uintptr_t page = std::uintptr_t(sysconf(_SC_PAGESIZE));
     const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
@@ -24,10 +25,27 @@ void advise(const std::uint8_t* begin, const std::uint8_t* end, int advice) {
     if (first < last) madvise(reinterpret_cast<void*>(first), last - first, advice);
 }
 
-void advise(const Run& run, int advice) {
+struct Bytes {
+    const std::uint8_t *begin, *end;
+};
+
+Bytes bytes_of(const Run& run) {
     const Matrix& w = run.of->w;
-    const std::uint8_t* begin = w.raw + run.first * tile_rows * w.row_bytes;
-    if (run.of->mapped) advise(begin, w.raw + std::min(w.n, run.last * tile_rows) * w.row_bytes, advice);
+    return {w.raw + run.first * tile_rows * w.row_bytes, w.raw + std::min(w.n, run.last * tile_rows) * w.row_bytes};
+}
+
+void read_ahead(const Run& run) {
+    const Bytes of = bytes_of(run);
+    if (run.of->map_begin) advise(of.begin, of.end, MADV_WILLNEED);
+}
+
+// Touching a page may map all of the large page that the system keeps it in, so neighbours go too: they are read again.
+void give_back(const Run& run) {
+    if (run.of->map_begin == nullptr) return;
+    const Bytes of = bytes_of(run);
+    const std::size_t before = std::min(large_page, std::size_t(of.begin - run.of->map_begin));
+    const std::size_t after = std::min(large_page, std::size_t(run.of->map_end - of.end));
+    advise(of.begin - before, of.end + after, MADV_DONTNEED);
 }
 
 std::vector<Run> runs_of(const std::vector<Repacking>& list, int thread, int threads) {
@@ -62,11 +80,11 @@ void repack_all(Pool& pool, const std::vector<Repacking>& list) {
     for (int thread = 0; thread < pool.threads(); ++thread) work.push_back(runs_of(list, thread, pool.threads()));
     pool.each([&](int thread, int) {
         const std::vector<Run>& runs = work[std::size_t(thread)];
-        if (!runs.empty()) advise(runs[0], MADV_WILLNEED);
+        if (!runs.empty()) read_ahead(runs[0]);
         for (std::size_t i = 0; i < runs.size(); ++i) {
-            if (i + 1 < runs.size()) advise(runs[i + 1], MADV_WILLNEED);
+            if (i + 1 < runs.size()) read_ahead(runs[i + 1]);
             repack(runs[i].of->w, runs[i].of->tiles, runs[i].first, runs[i].last);
-            advise(runs[i], MADV_DONTNEED);
+            give_back(runs[i]);
         }
     });
 }

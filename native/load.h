@@ -26,7 +26,8 @@ private:
 struct Repacking {
     Matrix w;             // `raw` is read
     std::uint8_t* tiles;  // repacked_bytes
-    bool mapped;          // raw lies in a read-only file map: its pages are given back as soon as they are repacked
+    // The read-only file map that raw lies in (null: none): its pages are given back as soon as they are repacked.
+    const std::uint8_t *map_begin, *map_end;
 };
 
 // Repack all of them. A thread writes the tiles that it computes in a dense product, so that with several memory nodes

@@ -114,6 +114,11 @@ public:
     // `depth` greedy drafts for each lane, drafts[i * depth + d]; the lanes must keep drafts and be decided.
     void draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64_t* drafts);
 
+    // The routed experts alone: out (rows, D) = sum over `used` of weight * expert, in order, for x (rows, D), ids and weights
+    // (rows, used). Uses nothing of the model but its threads and the spec's sizes of experts.
+    void expert_layer(const std::vector<FeedForward>& experts, const float* x, std::size_t rows, const std::uint32_t* ids,
+                      const float* weights, std::size_t used, float* out);
+
     // Bring the recurrent states up to the accepted rows, as the next window would do.
     void replay(Lane& lane);
 
@@ -178,7 +183,9 @@ private:
 
     // forward_experts.cpp
     void experts(const ExpertWeights& w, const float* x, std::size_t rows, float* out);
-    void run_experts(const ExpertWeights& w, const Activations& a, const std::uint32_t* ids);
+    // `shared`: null, or the net that every row meets.
+    void run_experts(const std::vector<FeedForward>& experts, const FeedForward* shared, const Activations& a,
+                     const std::uint32_t* ids, std::size_t used);
 
     // forward_ngram.cpp
     // Ask for the rows of the embedding and of the n-gram table that the tokens will gather.

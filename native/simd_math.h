@@ -34,6 +34,22 @@ STRATA_OP Floats power_of(Floats shifted) {
 }
 STRATA_OP float first_of(Floats v) { return _mm512_cvtss_f32(v); }
 STRATA_OP Floats floats_at(const void* p) { return _mm512_loadu_ps(p); }  // from any byte
+// The bits of the largest magnitude; a NaN's are above all others.
+STRATA_OP std::uint32_t top_magnitude(Floats a, Floats b) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+    const __m512i x = _mm512_and_si512(_mm512_castps_si512(a), magnitude), y = _mm512_and_si512(_mm512_castps_si512(b), magnitude);
+    return _mm512_reduce_max_epu32(_mm512_max_epu32(x, y));
+}
+// Sixteen bytes with places 4 s + p from {0, 8, 4, 12}[p] + s: see native/kernels/quantize.cpp.
+STRATA_OP void spread_quarters(const std::int8_t* from, std::int8_t* to) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    const __m128i order = _mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(v, order));
+}
+// Sixteen small integers n from the bits of n + 12582912.
+STRATA_OP void store_integers(std::int8_t* p, Floats shifted) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted)));
+}
 STRATA_OP Floats bfloats_at(const void* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));

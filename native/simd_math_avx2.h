@@ -30,6 +30,28 @@ STRATA_OP Floats floats_at(const void* p) {
     const float* at = static_cast<const float*>(p);
     return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)};
 }
+STRATA_OP std::uint32_t top_magnitude(Floats a, Floats b) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+    const auto bits = [=](__m256 x) { return _mm256_and_si256(_mm256_castps_si256(x), magnitude); };
+    const __m256i top = _mm256_max_epu32(_mm256_max_epu32(bits(a.a), bits(a.b)), _mm256_max_epu32(bits(b.a), bits(b.b)));
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4E));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xB1));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
+}
+STRATA_OP void spread_quarters(const std::int8_t* from, std::int8_t* to) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    const __m128i order = _mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(v, order));
+}
+STRATA_OP void store_integers(std::int8_t* p, Floats shifted) {
+    const __m256i magic = _mm256_set1_epi32(0x4B400000);
+    const __m256i a = _mm256_sub_epi32(_mm256_castps_si256(shifted.a), magic);
+    const __m256i b = _mm256_sub_epi32(_mm256_castps_si256(shifted.b), magic);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
 STRATA_OP __m256 bfloats8_at(const void* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));

@@ -31,6 +31,21 @@ STRATA_OP Floats floats_at(const void* p) {
     __builtin_memcpy(&v, p, 64);
     return v;
 }
+STRATA_OP std::uint32_t top_magnitude(Floats a, Floats b) {
+    std::uint32_t top = 0;
+    for (int i = 0; i < 16; ++i) {
+        const std::uint32_t x = bits_of(a.v[i]) & 0x7FFFFFFF, y = bits_of(b.v[i]) & 0x7FFFFFFF, larger = x > y ? x : y;
+        top = larger > top ? larger : top;
+    }
+    return top;
+}
+STRATA_OP void spread_quarters(const std::int8_t* from, std::int8_t* to) {
+    constexpr int order[4] = {0, 8, 4, 12};
+    for (int i = 0; i < 16; ++i) to[i] = from[i / 4 + order[i % 4]];
+}
+STRATA_OP void store_integers(std::int8_t* p, Floats shifted) {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(bits_of(shifted.v[i]) - 0x4B400000u));
+}
 STRATA_OP Floats bfloats_at(const void* p) {
     std::uint16_t h[16];
     __builtin_memcpy(h, p, 32);

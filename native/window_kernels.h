@@ -42,9 +42,10 @@ struct AttendWork {
     float* total;
     float* weighted;  // (heads, dim)
     float* scores;    // (heads, 64)
-    float* widened;   // (64, dim)
+    float* memory;    // attend_memory(heads)
 };
 constexpr std::size_t attend_block = 64, attend_partial = 1024;
+constexpr std::size_t attend_memory(std::size_t heads) { return (heads + 15) / 16 * 16 + attend_block * 16; }
 
 struct WindowKernels {
     // y = rms_norm(x) * gamma over each `group` of n values; gamma has n.

@@ -11,14 +11,19 @@ constexpr std::size_t width = 2;  // vectors of a block of columns
 constexpr std::size_t columns = width * lanes, most_blocks = 8;
 static_assert(columns == delta_columns);
 
+// Columns of a block, `count` of them where the block is not whole.
+template <bool whole = false>
 STRATA_OP void load_columns(const float* p, std::size_t count, Floats v[width]) {
+    if constexpr (whole) count = columns;
     STRATA_UNROLL for (std::size_t w = 0; w < width; ++w) {
         const std::size_t at = w * lanes;
         v[w] = count <= at ? zero_floats() : load_up_to(p + at, count - at);
     }
 }
 
+template <bool whole = false>
 STRATA_OP void store_columns(float* p, std::size_t count, const Floats v[width]) {
+    if constexpr (whole) count = columns;
     STRATA_UNROLL for (std::size_t w = 0; w < width; ++w) {
         const std::size_t at = w * lanes;
         if (count > at) store_up_to(p + at, v[w], count - at);
@@ -67,6 +72,7 @@ STRATA_OP void correction(const float* v, std::size_t some, float beta, Floats m
 }
 
 // One row and no others: out from the state before it, and the state after it where it is wanted.
+template <bool whole>
 void one_row(const DeltaWork& work) {
     const DeltaWork::Rows& rows = work.rows;
     const Floats decay = all_floats(rows.decay[0]);
@@ -79,7 +85,7 @@ void one_row(const DeltaWork& work) {
         for (std::size_t i = 0; i < work.dk; i += 8)
             for (std::size_t b = 0; b < blocks; ++b)
                 push_rows<1>(memory[b], i, work.dk - i < 8 ? work.dk - i : 8, [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
-                    load_columns(work.from + row * work.dv + begin + b * columns, some(b), leaf[0]);
+                    load_columns<whole>(work.from + row * work.dv + begin + b * columns, some(b), leaf[0]);
                     const Floats key = all_floats(rows.k[row]);
                     STRATA_UNROLL for (Floats& s : leaf[0]) s = mul(mul(s, decay), key);
                 });
@@ -91,17 +97,17 @@ void one_row(const DeltaWork& work) {
             for (std::size_t b = 0; b < blocks; ++b)
                 push_rows<1>(result[b], i, work.dk - i < 8 ? work.dk - i : 8, [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                     const std::size_t at = row * work.dv + begin + b * columns;
-                    load_columns(work.from + at, some(b), leaf[0]);
+                    load_columns<whole>(work.from + at, some(b), leaf[0]);
                     const Floats key = all_floats(rows.k[row]), query = all_floats(rows.q[row]);
                     STRATA_UNROLL for (std::size_t w = 0; w < width; ++w)
                         leaf[0][w] = add(mul(leaf[0][w], decay), mul(key, delta[b][w]));
-                    if (work.to) store_columns(work.to + at, some(b), leaf[0]);
+                    if (work.to) store_columns<whole>(work.to + at, some(b), leaf[0]);
                     STRATA_UNROLL for (Floats& s : leaf[0]) s = mul(s, query);
                 });
         for (std::size_t b = 0; b < blocks; ++b) {
             Floats out[width];
             result[b][0].finish(out);
-            store_columns(work.out + begin + b * columns, some(b), out);
+            store_columns<whole>(work.out + begin + b * columns, some(b), out);
         }
     }
 }
@@ -155,7 +161,7 @@ private:
             push_rows<1>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                 load_columns(work_.from + row * work_.dv + first_, some_, leaf[0]);
                 STRATA_UNROLL for (Floats& s : leaf[0]) s = mul(s, g);
-                store_columns(work_.scratch + row * columns, columns, leaf[0]);
+                store_columns<true>(work_.scratch + row * columns, columns, leaf[0]);
                 STRATA_UNROLL for (Floats& s : leaf[0]) s = mul(s, all_floats(k[row]));
             });
         tree[0].finish(memory);
@@ -171,7 +177,7 @@ private:
             push_rows<2>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[2][width]) STRATA_INLINED {
                 float* at = work_.scratch + row * columns;
                 Floats s[width];
-                load_columns(at, columns, s);
+                load_columns<true>(at, columns, s);
                 STRATA_UNROLL for (std::size_t w = 0; w < width; ++w) s[w] = add(s[w], mul(all_floats(k[row]), delta[w]));
                 if (store) store_columns(kept_row(row), some_, s);
                 STRATA_UNROLL for (std::size_t w = 0; w < width; ++w) {
@@ -179,7 +185,7 @@ private:
                     s[w] = mul(s[w], g);
                     leaf[0][w] = mul(s[w], all_floats(next[row]));
                 }
-                store_columns(at, columns, s);
+                store_columns<true>(at, columns, s);
             });
         if (wanted) write(t, tree[1]);
         tree[0].finish(delta);
@@ -193,7 +199,7 @@ private:
         for (std::size_t i = 0; i < work_.dk; i += 8)
             push_rows<1>(tree, i, rows_at(i), [&](std::size_t row, Floats (&leaf)[1][width]) STRATA_INLINED {
                 Floats s[width];
-                load_columns(work_.scratch + row * columns, columns, s);
+                load_columns<true>(work_.scratch + row * columns, columns, s);
                 STRATA_UNROLL for (std::size_t w = 0; w < width; ++w) s[w] = add(s[w], mul(all_floats(k[row]), delta[w]));
                 if (store) store_columns(kept_row(row), some_, s);
                 STRATA_UNROLL for (std::size_t w = 0; w < width; ++w)
@@ -213,7 +219,8 @@ private:
 };
 
 void delta_rule(const DeltaWork& work) {
-    if (work.replayed == 0 && work.count == 1 && (work.to == nullptr || work.committed == 1)) return one_row(work);
+    if (work.replayed == 0 && work.count == 1 && (work.to == nullptr || work.committed == 1))
+        return (work.last - work.first) % columns == 0 ? one_row<true>(work) : one_row<false>(work);
     for (std::size_t first = work.first; first < work.last; first += columns) Columns(work, first).run();
 }
 

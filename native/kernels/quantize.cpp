@@ -3,45 +3,37 @@
 // `transposed` holds q in the order that formats with codebook rows or neighbours in one byte need: byte 16 h + 4 s + p
 // of a block is element 16 h + s + {0, 8, 4, 12}[p]. Sums of integers are exact in any order.
 #include "kernels.h"
+#include "simd_math.h"
 
 namespace strata {
 namespace STRATA_ISA {
 namespace {
 
-std::uint32_t bits(float x) {
-    std::uint32_t u;
-    __builtin_memcpy(&u, &x, 4);
-    return u;
-}
+constexpr std::uint32_t infinity = 0x7F800000, tiny = 0x21800000;  // tiny = 2^-60
 
-float of_bits(std::uint32_t u) {
+STRATA_OP float of_pattern(std::uint32_t u) {
     float x;
     __builtin_memcpy(&x, &u, 4);
     return x;
 }
 
-constexpr std::uint32_t infinity = 0x7F800000, tiny = 0x21800000;  // tiny = 2^-60
-constexpr std::size_t order[4] = {0, 8, 4, 12};
-
-void quantize_block(const float* x, std::size_t count, Record& r, std::int8_t* transposed) {
-    std::uint32_t top = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t magnitude = bits(x[i]) & 0x7FFFFFFF;
-        top = magnitude > top ? magnitude : top;
-    }
+STRATA_OP void quantize_block(const float* x, std::size_t count, Record& r, std::int8_t* transposed) {
+    const Floats low = load_up_to(x, count), high = count > lanes ? load_up_to(x + lanes, count - lanes) : zero_floats();
+    const std::uint32_t top = top_magnitude(low, high);
     std::int32_t sums[2] = {0, 0};
     if (top < tiny || top >= infinity) {
-        for (std::size_t i = 0; i < block; ++i) r.q[i] = transposed[i] = 0;
-        r.scale = top < tiny ? 0.0f : of_bits(0x7FC00000);
+        __builtin_memset(r.q, 0, block);
+        __builtin_memset(transposed, 0, block);
+        r.scale = top < tiny ? 0.0f : of_pattern(0x7FC00000);
     } else {
-        const float amax = of_bits(top), inverse = 127.0f / amax;
-        for (std::size_t i = 0; i < block; ++i) {
-            const float scaled = (i < count ? x[i] : 0.0f) * inverse;
-            const float shifted = scaled + 12582912.0f;
-            r.q[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(bits(shifted) - 0x4B400000u));
-            sums[i / 16] += r.q[i];
+        const float amax = of_pattern(top);
+        const Floats inverse = all_floats(127.0f / amax), magic = all_floats(12582912.0f);
+        const Floats shifted[2] = {add(mul(low, inverse), magic), add(mul(high, inverse), magic)};
+        for (std::size_t h = 0; h < 2; ++h) {
+            store_integers(r.q + h * lanes, shifted[h]);
+            spread_quarters(r.q + h * lanes, transposed + h * lanes);
+            sums[h] = static_cast<std::int32_t>(tree16(sub(shifted[h], magic)));  // of integers: exact
         }
-        for (std::size_t i = 0; i < block; ++i) transposed[i] = r.q[i / 16 * 16 + i / 4 % 4 + order[i % 4]];
         r.scale = amax / 127.0f;
     }
     const std::int32_t all[3] = {sums[0], sums[1], sums[0] + sums[1]};

@@ -8,9 +8,10 @@ from strata.arithmetic import Matrix, Ops, Rows
 from strata.arithmetic.products import float_product
 from strata.arithmetic.types import F32
 from strata.cpu import _native
+from strata.cpu.experts import ExpertLayer, expert_layer
 from strata.cpu.products import choose_isa, native_matrix
 
-__all__ = ["gated_delta_rule", "ops", "product", "quantized_product"]
+__all__ = ["ExpertLayer", "expert_layer", "gated_delta_rule", "ops", "product", "quantized_product"]
 
 _repacked: "weakref.WeakKeyDictionary[Matrix, _native.Matrix]" = weakref.WeakKeyDictionary()
 

@@ -41,7 +41,7 @@ def repacked_size(w: Matrix) -> int:
 
 
 def should_repack(needed: int, available: int | None) -> bool:
-    """Whether weights of `needed` bytes are rearranged: what STRATA_REPACK says, or if they fit with a tenth to spare."""
+    """Whether `needed` bytes of weights are rearranged: as STRATA_REPACK says, or if they fit with a tenth to spare."""
     choice = settings.read("STRATA_REPACK")
     if choice != "auto":
         return bool(choice == "on")

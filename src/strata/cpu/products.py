@@ -19,17 +19,19 @@ def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
     """
     row = formats.FORMATS[w.format]
     raw = np.ascontiguousarray(w.raw).reshape(-1)
-    native = _native.Matrix(row.ggml_type, w.n, w.k, raw, in_file(raw))
+    native = _native.Matrix(row.ggml_type, w.n, w.k, raw, file_map(raw))
     return repacked(native) if repack else native
 
 
-def in_file(raw: U8) -> bool:
-    """Whether the bytes lie in a read-only file map, so that its pages can be given back and read again."""
+def file_map(raw: U8) -> tuple[int, int] | None:
+    """Address and size of the read-only file map that the bytes lie in: its pages can be given back and read again."""
     root: np.ndarray[Any, Any] = raw
     while isinstance(root.base, np.ndarray):
         root = root.base
     base: Any = root.base
-    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap) and not root.flags.writeable
+    if root.flags.writeable or not isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap):
+        return None
+    return root.ctypes.data, root.nbytes
 
 
 def repacked(w: _native.Matrix) -> _native.Matrix:
