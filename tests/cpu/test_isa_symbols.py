@@ -39,4 +39,5 @@ def test_kernel_objects_export_only_functions_of_their_own_namespace():
         for path in paths:
             for kind, name in exported(path):
                 assert kind == "T", f"{path.name} of {isa} exports {name} as {kind}"
-                assert re.fullmatch(rf"strata::{isa}::fill\w*\(strata::Kernels&\)", name), f"{path.name} of {isa}: {name}"
+                fill = rf"strata::{isa}::fill\w*\(strata::Kernels&\)"
+                assert re.fullmatch(fill, name), f"{path.name} of {isa}: {name}"
