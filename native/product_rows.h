@@ -77,7 +77,7 @@ const std::uint8_t* tile_at(const Matrix& w, std::size_t tile, std::uint8_t* scr
 
 // Rows from which tiles are unpacked first: what few_rows computes with every eight rows must cost more than stores.
 template <class F>
-constexpr std::size_t many_from = amx_dots ? 9 : F::transposed ? 12 : 17;
+constexpr std::size_t many_from = amx_dots ? 9 : !wide_registers ? 10 : F::transposed ? 12 : 17;
 
 // Scratch of a product of many rows, after the packed tiles.
 struct ManyScratch {

@@ -105,7 +105,7 @@ def test_groups_of_rows_and_chunks_of_k(name, isa):
     w = any_matrix(name, 37, k, seed=3)
     x = random_rows(37, k, seed=3)
     want = products.product(Rows(x), w)
-    for rows in [*range(9, 25), 33, 37]:
+    for rows in (9, 12, 16, 17, 19, 20, 22, 37):
         assert same(native_product(w, x[:rows]), want[:rows]), rows
     assert same(native_product(w, x, repack=False), want)
 
