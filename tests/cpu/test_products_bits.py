@@ -162,12 +162,12 @@ def test_bytes_of_any_value(name, isa):
 
 @pytest.mark.parametrize("name", CODEBOOKS)
 def test_every_row_of_a_codebook(name, isa):
-    """32,768 row numbers and signs of random bits: all 2,048 of the largest codebook are among them."""
+    """At least 15,000 row numbers of random bits: all of the codebook are among them."""
     row = formats.FORMATS[name]
     raw = np.random.default_rng(6).integers(0, 256, (1024, row.block_bytes), dtype=np.uint8)
     with np.errstate(all="ignore"):
         bad = ~(np.abs(formats.dequantize(name, raw, 1024, 256)).max(axis=1) < 1e3)
-    raw[bad] = raw[~bad][: bad.sum()]
+    raw = np.resize(raw[~bad], raw.shape)
     w = Matrix(name, raw.reshape(-1), 256, 1024)
     x = random_rows(2, 1024)
     assert same(native_product(w, x), products.product(Rows(x), w))
