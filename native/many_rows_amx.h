@@ -9,7 +9,7 @@ namespace strata {
 namespace STRATA_ISA {
 namespace {
 
-constexpr int ahead = 2;  // blocks whose dots are under way while the floats of one are computed
+constexpr int dots_ahead = 2;  // blocks whose dots are under way while the floats of one are computed
 
 template <class W>
 struct DotRing {
@@ -103,14 +103,14 @@ __attribute__((noinline)) void amx_chunk_product(const std::uint8_t* wide, std::
     DotRing<W> ring;
     Cursor<W, tiles> started{blocks, 0, 0, 0}, at = started;
     std::size_t number = 0;
-    for (; number < ahead; ++number) start_dots<W, tiles>(started, number, wide, panel, ring);
+    for (; number < dots_ahead; ++number) start_dots<W, tiles>(started, number, wide, panel, ring);
     while (!at.over()) {
         Floats p[rows];
         const std::size_t segment = at.segment, tile = at.tile;
         STRATA_UNROLL for (int r = 0; r < rows; ++r) p[r] = zero_floats();
         for (std::size_t left = at.count(); left > 0; --left, ++number) {
             start_dots<W, tiles>(started, number, wide, panel, ring);
-            add_block_floats<W, rows>(ring.sums[(number - ahead) % DotRing<W>::size], at.weights(wide), at.rows(panel), p);
+            add_block_floats<W, rows>(ring.sums[(number - dots_ahead) % DotRing<W>::size], at.weights(wide), at.rows(panel), p);
             at.next();
         }
         sums.keep(segment, tile, p);
