@@ -9,11 +9,11 @@ namespace strata {
 namespace STRATA_ISA {
 namespace {
 
-constexpr int dots_ahead = 2;  // blocks whose dots are under way while the floats of one are computed
+constexpr int dots_ahead = 1;  // blocks whose dots are under way while the floats of one are computed
 
 template <class W>
 struct DotRing {
-    static constexpr int halves = W::two_dots ? 2 : 1, size = 4;
+    static constexpr int halves = W::two_dots ? 2 : 1, size = 2;
     alignas(64) std::int32_t sums[size][halves][amx_rows][16];
 };
 
