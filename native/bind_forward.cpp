@@ -28,9 +28,10 @@ void need(bool fits, const std::string& sentence) {
 }
 
 void init(ModelHandle* self, nb::dict spec, nb::dict weights, int threads) {
-    new (self) ModelHandle;
-    Described described = describe(spec, weights, self->kept);
-    self->model = std::make_unique<Model>(described.spec, std::move(described.weights), described.largest_k, threads);
+    ModelHandle made;  // what is refused leaves nothing behind
+    Described described = describe(spec, weights, made.kept);
+    made.model = std::make_unique<Model>(described.spec, std::move(described.weights), described.largest_k, threads);
+    new (self) ModelHandle(std::move(made));
 }
 
 void set_rope(ModelHandle& self, In<float, 2> cos, In<float, 2> sin) {

@@ -22,8 +22,7 @@ class Side:
 
     def about(self) -> dict[str, Any]:
         """Version, and the instruction sets that the C++ ops say they use."""
-        chosen = getattr(_native, "selected_isa", None)  # the first version has one set only
-        return {"version": strata.__version__, "sets": [chosen() if chosen else "baseline"]}
+        return {"version": strata.__version__, "sets": [_native.selected_isa()]}
 
     def open(self, model: str, threads: int, context: int, conversations: int, length: int) -> dict[str, Any]:
         """Load a model; conversations take the memory they need."""
@@ -52,8 +51,6 @@ class Side:
 
     def drafted(self, prompt: list[int], count: int, drafts: int) -> dict[str, Any]:
         """Greedy text of `count` tokens with `drafts` drafts a step (0: none): seconds and what was accepted."""
-        if drafts and not hasattr(self.model, "draft"):
-            raise NotImplementedError("strata.model has no drafts yet")
         state = self.model.new_state(drafts=True) if drafts else self.model.new_state()
         text, kept = [self._read(state, prompt)], []
 
