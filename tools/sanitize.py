@@ -65,7 +65,7 @@ def main() -> int:
     """Build and run; the exit code of pytest, or of the first finding."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once")
-    parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest runs")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="what pytest runs; other options are passed on to it")
     options, passed_on = parser.parse_known_args()
     if platform.system() != "Linux":
         sys.exit("The sanitized tests need Linux: the sanitizers' libraries are loaded before Python with LD_PRELOAD.")

@@ -16,8 +16,10 @@ def objects_by_isa():
     trees = defaultdict(lambda: defaultdict(list))
     for path in BUILD.rglob("*.o"):
         for part in path.parts:
-            if match := re.fullmatch(r"strata_kernels_(\w+)\.dir", part):
-                trees[path.relative_to(BUILD).parts[0]][match[1]].append(path)
+            match = re.fullmatch(r"strata_kernels_(\w+)\.dir", part)
+            tree = path.relative_to(BUILD).parts[0]
+            if match and tree != "sanitize":  # instrumented objects refer to a run-time library of their own
+                trees[tree][match[1]].append(path)
     newest = max(trees, key=lambda name: (BUILD / name).stat().st_mtime, default=None)
     return trees[newest] if newest else {}
 
