@@ -11,7 +11,6 @@ import numpy as np
 
 from strata import formats
 from strata.cpu import _native
-from strata.cpu.products import repacked
 
 K = 2048
 MEMORY = 192 << 20  # bytes of weights where few rows read them: far more than the caches
@@ -50,7 +49,7 @@ def measure(name, rows, raw):
     n = max(16, (MEMORY if rows <= 8 else REUSED) // row.row_bytes(K) // 16 * 16)
     w = _native.Matrix(row.ggml_type, n, K, random_weights(name, n))
     if not raw:
-        w = repacked(w)
+        w.repack()
     x = np.random.default_rng(1).standard_normal((rows, K)).astype(np.float32)
     y = np.empty((rows, n), np.float32)
     taken = best(lambda: _native.product(w, x, y))

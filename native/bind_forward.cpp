@@ -1,31 +1,22 @@
 // Binding of the model: shapes and tokens are checked here, the GIL is released while a window runs.
 #include "bind_forward.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
-#include <stdexcept>
 #include <string>
 
+#include "bind_arrays.h"
 #include "bind_weights.h"
 
 namespace nb = nanobind;
 
 namespace strata {
 namespace {
-
-template <typename T, std::size_t Rank>
-using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-template <typename T, std::size_t Rank>
-using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-
-void need(bool fits, const std::string& sentence) {
-    if (!fits) throw std::invalid_argument(sentence);
-}
 
 void init(ModelHandle* self, nb::dict spec, nb::dict weights, int threads) {
     ModelHandle made;  // what is refused leaves nothing behind
@@ -43,9 +34,11 @@ void set_rope(ModelHandle& self, In<float, 2> cos, In<float, 2> sin) {
 }
 
 void check_tokens(const Spec& spec, In<std::int64_t, 1> tokens) {
-    for (std::size_t i = 0; i < tokens.shape(0); ++i)
-        need(tokens.data()[i] >= 0 && std::size_t(tokens.data()[i]) < spec.vocabulary,
-             "token id " + std::to_string(tokens.data()[i]) + " is outside the vocabulary of " + std::to_string(spec.vocabulary));
+    const std::int64_t *first = tokens.data(), *last = first + tokens.shape(0);
+    const auto bad = std::find_if(first, last, [&](std::int64_t t) { return t < 0 || std::size_t(t) >= spec.vocabulary; });
+    if (bad != last)
+        throw std::invalid_argument("token id " + std::to_string(*bad) + " is outside the vocabulary of " +
+                                    std::to_string(spec.vocabulary));
 }
 
 void check_lane(const Lane& lane, std::set<const Lane*>& seen) {

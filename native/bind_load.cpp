@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 
+#include "bind_arrays.h"
 #include "bind_forward.h"
 #include "bind_product.h"
 #include "bind_weights.h"
@@ -52,14 +53,7 @@ std::size_t repack_handles(Pool& pool, const std::vector<MatrixHandle*>& matrice
 
 namespace {
 
-template <typename T>
-using In = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Out = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Net = std::tuple<MatrixHandle*, MatrixHandle*, MatrixHandle*>;
-
-void need(bool fits, const std::string& sentence) {
-    if (!fits) throw std::invalid_argument(sentence);
-}
 
 // The experts of one layer, without a model around them.
 struct ExpertLayer {
@@ -90,14 +84,15 @@ void init(ExpertLayer* self, const std::vector<Net>& nets, std::size_t threads, 
     new (self) ExpertLayer(std::move(layer));
 }
 
-void run(ExpertLayer& self, In<float> x, In<std::uint32_t> ids, In<float> weights, Out out) {
+void run(ExpertLayer& self, In<float, 2> x, In<std::uint32_t, 2> ids, In<float, 2> weights, Out<float, 2> out) {
     const std::size_t rows = x.shape(0), used = ids.shape(1), hidden = self.model->spec().hidden;
     need(x.shape(1) == hidden, "x's rows have " + std::to_string(x.shape(1)) + " values; " + std::to_string(hidden) + " are needed");
     need(used <= max_used, "a row uses " + std::to_string(used) + " experts; at most " + std::to_string(max_used) + " are implemented");
     need(ids.shape(0) == rows && weights.shape(0) == rows && weights.shape(1) == used, "ids and weights do not fit x");
     need(out.shape(0) == rows && out.shape(1) == hidden, "out does not fit x");
-    for (std::size_t i = 0; i < rows * used; ++i)
-        need(ids.data()[i] < self.experts.size(), "expert " + std::to_string(ids.data()[i]) + " of " + std::to_string(self.experts.size()));
+    const std::uint32_t *first = ids.data(), *last = first + rows * used;
+    const auto bad = std::find_if(first, last, [&](std::uint32_t id) { return id >= self.experts.size(); });
+    if (bad != last) throw std::invalid_argument("expert " + std::to_string(*bad) + " of " + std::to_string(self.experts.size()));
     nb::gil_scoped_release free_gil;
     if (rows > 0) self.model->expert_layer(self.experts, x.data(), rows, ids.data(), weights.data(), used, out.data());
 }

@@ -1,5 +1,4 @@
 // The window's kernels one by one, for the tests that compare each with the numpy reference.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -8,28 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "bind_arrays.h"
 #include "bind_forward.h"
+#include "bind_product.h"
 #include "kernels.h"
 #include "memory.h"
 #include "rows.h"
 #include "select.h"
-#include "bind_product.h"
 
 namespace nb = nanobind;
 
 namespace strata {
 namespace {
 
-template <typename T, std::size_t Rank>
-using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-template <typename T, std::size_t Rank>
-using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-
 const WindowKernels& run() { return kernels().window; }
-
-void need(bool fits, const char* sentence) {
-    if (!fits) throw std::invalid_argument(sentence);
-}
 
 // y = name(x, ...) of one row, by name; `b` and `c` are the op's other rows.
 void elementwise(const std::string& name, In<float, 1> x, In<float, 1> b, In<float, 1> c, float number, Out<float, 1> y) {
@@ -101,7 +92,12 @@ void pool_keys(In<float, 2> rows, Out<float, 1> y) {
 void delta_rule(In<float, 2> from, Out<float, 2> to, In<float, 2> q, In<float, 2> k, In<float, 2> v, In<float, 1> decay,
                 In<float, 1> beta, std::size_t replayed, std::size_t tentative, Out<float, 2> out) {
     const std::size_t dk = from.shape(0), dv = from.shape(1), count = k.shape(0);
-    need(replayed + tentative <= count && out.shape(0) == count && v.shape(1) == dv, "rows do not fit");
+    need(replayed + tentative <= count && q.shape(0) == count && v.shape(0) == count && out.shape(0) == count &&
+             decay.size() == count && beta.size() == count,
+         "rows do not fit");
+    need(to.shape(0) == dk && q.shape(1) == dk && k.shape(1) == dk && to.shape(1) == dv && v.shape(1) == dv &&
+             out.shape(1) == dv,
+         "a head's dimensions do not fit");
     std::vector<float> scratch(delta_scratch(dk));
     const std::size_t columns = count == 1 && replayed == 0 ? dv : delta_columns;  // as a window has it
     for (std::size_t first = 0; first < dv; first += columns) {

@@ -6,57 +6,34 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
-#include <new>
 #include <string>
+#include <utility>
 
+#include "bind_arrays.h"
+#include "bind_weights.h"
 #include "codebooks.h"
 #include "dispatch.h"
 #include "kernels.h"
+#include "memory.h"
 
 namespace nb = nanobind;
 
 namespace strata {
 namespace {
 
-template <typename T, std::size_t Rank>
-using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-template <typename T, std::size_t Rank>
-using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-
-// Aligned memory for one call from Python; the window's ops bring their own.
-struct Aligned {
-    explicit Aligned(std::size_t bytes) : data(::operator new(bytes, std::align_val_t(64))) {}
-    ~Aligned() { ::operator delete(data, std::align_val_t(64)); }
-    Aligned(const Aligned&) = delete;
-    void* data;
-};
-
-void need(bool fits, const std::string& sentence) {
-    if (!fits) throw std::invalid_argument(sentence);
-}
-
 void init(MatrixHandle* self, int format, std::size_t n, std::size_t k, MatrixHandle::Bytes raw,
           std::optional<std::pair<std::uintptr_t, std::size_t>> map) {
-    new (self) MatrixHandle;
-    self->matrix = matrix_at(format, n, k, raw.data(), nullptr);
-    const std::size_t wanted = n * self->matrix.row_bytes;
+    MatrixHandle made;  // what is refused leaves nothing behind
+    made.matrix = matrix_at(format, n, k, raw.data());
+    const std::size_t wanted = n * made.matrix.row_bytes;
     need(raw.size() == wanted, "raw is " + std::to_string(raw.size()) + " bytes; " + std::to_string(wanted) + " are needed");
-    self->raw = raw;
-    if (!map) return;
-    self->map_begin = reinterpret_cast<const std::uint8_t*>(map->first);
-    self->map_end = self->map_begin + map->second;
-    need(raw.data() >= self->map_begin && raw.data() + raw.size() <= self->map_end, "raw does not lie in the map");
-}
-
-MatrixHandle with_tiles(const MatrixHandle& self, MatrixHandle::Bytes tiles) {
-    const std::size_t wanted = repacked_bytes(self.matrix.format, self.matrix.n, self.matrix.k);
-    need(wanted && tiles.size() == wanted,
-         "tiles is " + std::to_string(tiles.size()) + " bytes; " + std::to_string(wanted) + " are needed");
-    MatrixHandle with = self;
-    with.matrix.tiles = tiles.data();
-    with.tiles = tiles;
-    return with;
+    made.raw = raw;
+    if (map) {
+        made.map_begin = reinterpret_cast<const std::uint8_t*>(map->first);
+        made.map_end = made.map_begin + map->second;
+        need(raw.data() >= made.map_begin && raw.data() + raw.size() <= made.map_end, "raw does not lie in the map");
+    }
+    new (self) MatrixHandle(std::move(made));
 }
 
 void run_product(const MatrixHandle& w, In<float, 2> x, Out<float, 2> y, std::optional<In<std::uint32_t, 1>> row_index,
@@ -66,21 +43,16 @@ void run_product(const MatrixHandle& w, In<float, 2> x, Out<float, 2> y, std::op
     need(x.shape(1) == m.k, "x's K is " + std::to_string(x.shape(1)) + "; " + std::to_string(m.k) + " is needed");
     need(y.shape(0) == count && y.shape(1) == m.n, "y has to be (" + std::to_string(count) + ", " + std::to_string(m.n) + ")");
     for (std::size_t i = 0; row_index && i < count; ++i)
-        need(row_index->data()[i] < rows, "row " + std::to_string(row_index->data()[i]) + " of " + std::to_string(rows));
+        if (row_index->data()[i] >= rows)
+            throw std::invalid_argument("row " + std::to_string(row_index->data()[i]) + " of " + std::to_string(rows));
     const std::size_t tiles = tiles_of(m);
     nb::gil_scoped_release free_gil;
-    Aligned memory(activation_bytes(rows, m.k)), scratch(product_scratch_bytes(m.k));
-    const Activations a = activations_at(memory.data, x.data(), rows, m.k);
+    const auto memory = aligned<std::uint8_t>(activation_bytes(rows, m.k));
+    const auto scratch = aligned<std::uint8_t>(product_scratch_bytes(m.k));
+    const Activations a = activations_at(memory.get(), x.data(), rows, m.k);
     quantize_rows(a, 0, rows);
     product(m, a, row_index ? row_index->data() : nullptr, count, first_tile, last_tile < tiles ? last_tile : tiles,
-            y.data(), m.n, scratch.data);
-}
-
-void run_repack(const MatrixHandle& w, Out<std::uint8_t, 1> tiles) {
-    const std::size_t wanted = repacked_bytes(w.matrix.format, w.matrix.n, w.matrix.k);
-    need(tiles.size() == wanted, "tiles is " + std::to_string(tiles.size()) + " bytes; " + std::to_string(wanted) + " are needed");
-    nb::gil_scoped_release free_gil;
-    repack(w.matrix, tiles.data(), 0, tiles_of(w.matrix));
+            y.data(), m.n, scratch.get());
 }
 
 void run_quantize(In<float, 2> x, Out<std::int8_t, 2> q, Out<float, 2> scale) {
@@ -88,8 +60,8 @@ void run_quantize(In<float, 2> x, Out<std::int8_t, 2> q, Out<float, 2> scale) {
     need(q.shape(0) == rows && q.shape(1) == blocks * block, "q does not fit x");
     need(scale.shape(0) == rows && scale.shape(1) == blocks, "scale does not fit x");
     nb::gil_scoped_release free_gil;
-    Aligned memory(activation_bytes(rows, k));
-    const Activations a = activations_at(memory.data, x.data(), rows, k);
+    const auto memory = aligned<std::uint8_t>(activation_bytes(rows, k));
+    const Activations a = activations_at(memory.get(), x.data(), rows, k);
     quantize_rows(a, 0, rows);
     for (std::size_t r = 0; r < rows; ++r)
         for (std::size_t b = 0; b < blocks; ++b) {
@@ -129,7 +101,8 @@ void bind_product(nb::module_& m) {
     nb::class_<MatrixHandle>(m, "Matrix", "A weight matrix (n, k) of a ggml type: bytes of the file, and repacked tiles.")
         .def("__init__", &init, nb::arg("format"), nb::arg("n"), nb::arg("k"), nb::arg("raw"),
              nb::arg("map").none() = nb::none())
-        .def("with_tiles", &with_tiles, nb::arg("tiles"), "The same matrix, used as these tiles.")
+        .def("repack", [](MatrixHandle& w) { Pool alone(1); repack_handles(alone, {&w}); },
+             "Rearrange the weights for the kernels, as a model does at load; nothing for float formats.")
         .def_prop_ro("format", [](const MatrixHandle& w) { return w.matrix.format; })
         .def_prop_ro("n", [](const MatrixHandle& w) { return w.matrix.n; })
         .def_prop_ro("k", [](const MatrixHandle& w) { return w.matrix.k; })
@@ -138,7 +111,6 @@ void bind_product(nb::module_& m) {
     m.def("product", &run_product, nb::arg("w"), nb::arg("x"), nb::arg("y"), nb::arg("row_index").none() = nb::none(),
           nb::arg("first_tile") = 0, nb::arg("last_tile") = std::size_t(-1),
           "y (count, n) = rows of x (R, k), or those at row_index, times w; only the columns of the tiles asked for.");
-    m.def("repack", &run_repack, nb::arg("w"), nb::arg("tiles"), "The bytes of w as tiles, repacked_bytes(...) of them.");
     m.def("repacked_bytes", &repacked_bytes, nb::arg("format"), nb::arg("n"), nb::arg("k"),
           "Bytes of a repacked matrix; 0 for float formats.");
     m.def("quantize_rows", &run_quantize, nb::arg("x"), nb::arg("q"), nb::arg("scale"),

@@ -13,7 +13,7 @@ namespace strata {
 struct MatrixHandle {
     using Bytes = nanobind::ndarray<const std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
     Matrix matrix{};
-    std::optional<Bytes> raw, tiles;
+    std::optional<Bytes> raw;
     const std::uint8_t *map_begin = nullptr, *map_end = nullptr;  // the read-only file map that raw lies in, if any
     std::shared_ptr<void> memory;  // of tiles made by repack_all
 };

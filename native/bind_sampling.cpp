@@ -1,8 +1,5 @@
 // Binding of the draw of a token.
-#include <nanobind/ndarray.h>
-
-#include <stdexcept>
-
+#include "bind_arrays.h"
 #include "bind_forward.h"
 #include "sampling.h"
 
@@ -11,13 +8,11 @@ namespace nb = nanobind;
 namespace strata {
 namespace {
 
-using Logits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 // The token, or -1 where a logit is NaN.
-std::int64_t sample(Logits logits, float temperature, double top_p, std::size_t top_k, std::uint64_t min_weight,
+std::int64_t sample(In<float, 1> logits, float temperature, double top_p, std::size_t top_k, std::uint64_t min_weight,
                     std::uint64_t seed, std::uint64_t choice, std::uint64_t position) {
     const std::size_t n = logits.shape(0);
-    if (n == 0) throw std::invalid_argument("there are no logits to draw from");
+    need(n > 0, "there are no logits to draw from");
     nb::gil_scoped_release free_gil;
     if (has_nan(logits.data(), n)) return -1;
     return std::int64_t(draw(logits.data(), n, {temperature, top_p, top_k, min_weight, seed, choice, position}));

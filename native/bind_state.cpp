@@ -1,24 +1,17 @@
 // Binding of lanes: copies, decisions, and every array of the state out and in.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
+#include "bind_arrays.h"
 #include "bind_forward.h"
 
 namespace nb = nanobind;
 
 namespace strata {
 namespace {
-
-template <typename T, std::size_t Rank>
-using Array = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-
-void need(bool fits, const char* sentence) {
-    if (!fits) throw std::invalid_argument(sentence);
-}
 
 void decided(const Lane& lane) {
     if (lane.undecided > 0)
@@ -47,14 +40,14 @@ AttentionCache& cache_of(Lane& lane, std::size_t slot) {
     return slot < lane.attention.size() ? lane.attention[slot] : lane.mtp.at(slot - lane.attention.size());
 }
 
-void rows_out(const ChunkedRows& from, std::size_t count, Array<std::uint8_t, 3> to) {
+void rows_out(const ChunkedRows& from, std::size_t count, Out<std::uint8_t, 3> to) {
     need(to.shape(0) == count && to.shape(1) == from.groups() && to.shape(2) == from.row_bytes(), "rows do not fit");
     std::uint8_t* p = to.data();
     for (std::size_t i = 0; i < count; ++i)
         for (std::size_t g = 0; g < from.groups(); ++g, p += from.row_bytes()) std::memcpy(p, from.row(g, i), from.row_bytes());
 }
 
-void rows_in(Array<const std::uint8_t, 3> from, ChunkedRows& to) {
+void rows_in(In<std::uint8_t, 3> from, ChunkedRows& to) {
     need(from.shape(1) == to.groups() && from.shape(2) == to.row_bytes(), "rows do not fit");
     to.prepare(0, from.shape(0));
     const std::uint8_t* p = from.data();
@@ -62,7 +55,7 @@ void rows_in(Array<const std::uint8_t, 3> from, ChunkedRows& to) {
         for (std::size_t g = 0; g < to.groups(); ++g, p += to.row_bytes()) std::memcpy(to.row(g, i), p, to.row_bytes());
 }
 
-void read_delta(Lane& self, const ModelHandle& model, std::size_t slot, Array<float, 1> state, Array<float, 1> tail) {
+void read_delta(Lane& self, const ModelHandle& model, std::size_t slot, Out<float, 1> state, Out<float, 1> tail) {
     decided(self);
     model.model->replay(self);
     const DeltaState& from = self.delta.at(slot);
@@ -72,7 +65,7 @@ void read_delta(Lane& self, const ModelHandle& model, std::size_t slot, Array<fl
     std::copy(from.tail.begin(), from.tail.end(), tail.data());
 }
 
-void write_delta(Lane& self, std::size_t slot, Array<const float, 1> state, Array<const float, 1> tail) {
+void write_delta(Lane& self, std::size_t slot, In<float, 1> state, In<float, 1> tail) {
     DeltaState fresh(self.spec->delta);
     const DeltaSpec& d = self.spec->delta;
     need(state.size() == d.value_heads * d.key_dim * d.value_dim && tail.size() == fresh.tail.size(), "arrays do not fit");
@@ -88,8 +81,8 @@ nb::tuple cache_lengths(Lane& self, std::size_t slot) {
     return nb::make_tuple(c.length, blocks, c.ratio ? c.length - blocks * c.ratio : 0);
 }
 
-void read_cache(Lane& self, std::size_t slot, Array<std::uint8_t, 3> k, Array<std::uint8_t, 3> v,
-                Array<std::uint8_t, 3> index, Array<float, 1> open) {
+void read_cache(Lane& self, std::size_t slot, Out<std::uint8_t, 3> k, Out<std::uint8_t, 3> v,
+                Out<std::uint8_t, 3> index, Out<float, 1> open) {
     const AttentionCache& c = cache_of(self, slot);
     rows_out(c.k, c.length, k);
     rows_out(c.v, c.length, v);
@@ -98,8 +91,8 @@ void read_cache(Lane& self, std::size_t slot, Array<std::uint8_t, 3> k, Array<st
     std::copy_n(c.open.data(), open.size(), open.data());
 }
 
-void write_cache(Lane& self, std::size_t slot, Array<const std::uint8_t, 3> k, Array<const std::uint8_t, 3> v,
-                 Array<const std::uint8_t, 3> index, Array<const float, 1> open) {
+void write_cache(Lane& self, std::size_t slot, In<std::uint8_t, 3> k, In<std::uint8_t, 3> v,
+                 In<std::uint8_t, 3> index, In<float, 1> open) {
     AttentionCache& c = cache_of(self, slot);
     AttentionCache fresh(*self.spec, c.ratio);
     need(k.shape(0) == v.shape(0) && index.shape(0) == (c.ratio ? k.shape(0) / c.ratio : 0), "rows do not fit");
@@ -112,7 +105,7 @@ void write_cache(Lane& self, std::size_t slot, Array<const std::uint8_t, 3> k, A
     c = std::move(fresh);
 }
 
-void read_ngram(const Lane& self, Array<std::int64_t, 1> tokens, Array<float, 1> tail) {
+void read_ngram(const Lane& self, Out<std::int64_t, 1> tokens, Out<float, 1> tail) {
     decided(self);
     const NgramState& n = self.ngram.at(0);
     need(tokens.size() == n.tokens.size() && tail.size() == n.tail.size(), "arrays do not fit");
@@ -120,7 +113,7 @@ void read_ngram(const Lane& self, Array<std::int64_t, 1> tokens, Array<float, 1>
     std::copy(n.tail.begin(), n.tail.end(), tail.data());
 }
 
-void write_ngram(Lane& self, Array<const std::int64_t, 1> tokens, Array<const float, 1> tail) {
+void write_ngram(Lane& self, In<std::int64_t, 1> tokens, In<float, 1> tail) {
     NgramState& n = self.ngram.at(0);
     need(tokens.size() == n.tokens.size() && tail.size() == n.tail.size(), "arrays do not fit");
     std::copy_n(tokens.data(), tokens.size(), n.tokens.begin());
@@ -129,14 +122,14 @@ void write_ngram(Lane& self, Array<const std::int64_t, 1> tokens, Array<const fl
 
 std::size_t waiting_rows(const Lane& self) { return self.waiting.size() / self.spec->wide(); }
 
-void read_waiting(const Lane& self, Array<float, 1> streams, Array<std::int64_t, 1> following) {
+void read_waiting(const Lane& self, Out<float, 1> streams, Out<std::int64_t, 1> following) {
     decided(self);
     need(streams.size() == self.waiting.size() && following.size() == self.following.size(), "arrays do not fit");
     std::copy(self.waiting.begin(), self.waiting.end(), streams.data());
     std::copy(self.following.begin(), self.following.end(), following.data());
 }
 
-void write_rest(Lane& self, std::size_t length, Array<const float, 1> streams, Array<const std::int64_t, 1> following) {
+void write_rest(Lane& self, std::size_t length, In<float, 1> streams, In<std::int64_t, 1> following) {
     need(streams.size() % self.spec->wide() == 0, "arrays do not fit");
     self.length = length;
     self.undecided = 0;

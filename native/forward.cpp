@@ -78,9 +78,9 @@ void Model::window(const std::vector<Segment>& segments, float*& logits, float*&
     const std::size_t wide = spec_->wide();
     float* x = at_.streams.get<float>(rows * wide);
     embed(tokens, rows, x);
-    for (std::size_t layer = 0; layer < spec_->layers(); ++layer) {
-        if (spec_->has_ngram && layer == spec_->ngram.layer) ngram(tokens, rows, spans, x);
-        block(weights_.blocks[layer], x, rows, layer, spans);
+    for (std::size_t number = 0; number < spec_->layers(); ++number) {
+        if (spec_->has_ngram && number == spec_->ngram.layer) ngram(tokens, rows, spans, x);
+        layer(number, x, rows, spans);
     }
     settle(spans);
     std::size_t wanted = 0;
@@ -118,19 +118,23 @@ void Model::embed(const std::int64_t* tokens, std::size_t rows, float* streams) 
     });
 }
 
-void Model::block(const Block& w, float* streams, std::size_t rows, std::size_t layer, const std::vector<Span>& spans) {
+void Model::layer(std::size_t number, float* streams, std::size_t rows, const std::vector<Span>& spans) {
+    const Block& w = weights_.blocks[number];
+    block(w, streams, rows, [&](const float* input, float* output) {
+        if (spec_->delta_layers[number]) return delta(w.delta, input, rows, slot_[number], spans, output);
+        std::vector<CacheSpan> caches;
+        for (const Span& s : spans) caches.push_back({&s.lane->attention[slot_[number]], s.first, s.count});
+        attention(w.attention, input, rows, caches, output);
+    });
+}
+
+void Model::block(const Block& w, float* streams, std::size_t rows, const Mixer& mixer) {
     const std::size_t hidden = spec_->hidden;
     float* mixed = at_.mixed.get<float>(rows * hidden);
     float* weights = at_.weights.get<float>(rows * spec_->streams);
     float* output = at_.output.get<float>(rows * hidden);
     mix(w.attention_site, streams, rows, mixed, weights);
-    if (spec_->delta_layers[layer]) {
-        delta(w.delta, mixed, rows, slot_[layer], spans, output);
-    } else {
-        std::vector<CacheSpan> caches;
-        for (const Span& s : spans) caches.push_back({&s.lane->attention[slot_[layer]], s.first, s.count});
-        attention(w.attention, mixed, rows, caches, output);
-    }
+    mixer(mixed, output);
     inject(streams, output, weights, rows);
     mix(w.expert_site, streams, rows, mixed, weights);
     experts(w.experts, mixed, rows, output);

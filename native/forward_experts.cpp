@@ -45,12 +45,25 @@ private:
 
 }  // namespace
 
+// What run_experts left of every row, summed with its weights, and the shared expert's part that `shared(row)` gives.
+template <typename F>
+void Model::mix_results(std::size_t rows, std::size_t used, const float* weights, F&& shared, float* out) {
+    const std::size_t hidden = spec_->hidden;
+    const float* results = static_cast<const float*>(at_.pairs.current());
+    const std::uint32_t* place = static_cast<const std::uint32_t*>(at_.place.current());
+    each_row(rows, (used + 2) * hidden, [&](std::size_t r) {
+        const float* parts[max_used];
+        for (std::size_t i = 0; i < used; ++i) parts[i] = results + place[r * used + i] * hidden;
+        const Shared own = shared(r);
+        kernels().window.mix_experts(parts, weights + r * used, used, own.row, own.gate, out + r * hidden, hidden);
+    });
+}
+
 void Model::experts(const ExpertWeights& w, const float* x, std::size_t rows, float* out) {
     const ExpertSpec& e = spec_->experts;
     const WindowKernels& run = kernels().window;
     const std::size_t pairs = rows * e.used, hidden = spec_->hidden;
-    const bool quantize = true;
-    const Activations a = activations(x, rows, hidden, at_.activations, quantize);
+    const Activations a = activations(x, rows, hidden, at_.activations, true);
     float* gates = at_.gates.get<float>(rows);
     std::uint32_t* ids = at_.ids.get<std::uint32_t>(pairs);
     float* weights = at_.route.get<float>(pairs);
@@ -72,14 +85,8 @@ void Model::experts(const ExpertWeights& w, const float* x, std::size_t rows, fl
     }
     const Timed timed(profile, Op::experts);
     run_experts(w.experts, &w.shared, a, ids, e.used);
-    const float* results = static_cast<const float*>(at_.pairs.current());
-    const std::uint32_t* place = static_cast<const std::uint32_t*>(at_.place.current());
-    each_row(rows, (e.used + 2) * hidden, [&](std::size_t r) {
-        const float* parts[max_used];
-        for (std::size_t i = 0; i < e.used; ++i) parts[i] = results + place[r * e.used + i] * hidden;
-        run.mix_experts(parts, weights + r * e.used, e.used, results + (pairs + r) * hidden, gates[r], out + r * hidden,
-                        hidden);
-    });
+    const float* shared = static_cast<const float*>(at_.pairs.current()) + pairs * hidden;
+    mix_results(rows, e.used, weights, [&](std::size_t r) { return Shared{shared + r * hidden, gates[r]}; }, out);
 }
 
 // at_.pairs: the rows of every (row, expert) pair, ordered by expert, then the shared expert's row of every row;
@@ -155,15 +162,9 @@ void Model::expert_layer(const std::vector<FeedForward>& experts, const float* x
     const Denormals ieee;
     const std::size_t hidden = spec_->hidden;
     run_experts(experts, nullptr, activations(x, rows, hidden, at_.activations, true), ids, used);
-    const float* results = static_cast<const float*>(at_.pairs.current());
-    const std::uint32_t* place = static_cast<const std::uint32_t*>(at_.place.current());
     float* nothing = at_.mixed.get<float>(hidden);
     std::fill_n(nothing, hidden, 0.0f);
-    each_row(rows, (used + 2) * hidden, [&](std::size_t r) {
-        const float* parts[max_used];
-        for (std::size_t i = 0; i < used; ++i) parts[i] = results + place[r * used + i] * hidden;
-        kernels().window.mix_experts(parts, weights + r * used, used, nothing, 0.0f, out + r * hidden, hidden);
-    });
+    mix_results(rows, used, weights, [&](std::size_t) { return Shared{nothing, 0.0f}; }, out);
 }
 
 }  // namespace strata

@@ -45,15 +45,8 @@ void Model::mtp_block(const std::vector<CacheSpan>& spans, const float* streams,
         }
     });
     products(both, rows * count, {{w.project, out}});
-    float* mixed = at_.mixed.get<float>(rows * hidden);
-    float* weights = at_.weights.get<float>(rows * count);
-    float* output = at_.output.get<float>(rows * hidden);
-    mix(w.block.attention_site, out, rows, mixed, weights);
-    attention(w.block.attention, mixed, rows, spans, output);
-    inject(out, output, weights, rows);
-    mix(w.block.expert_site, out, rows, mixed, weights);
-    experts(w.block.experts, mixed, rows, output);
-    inject(out, output, weights, rows);
+    block(w.block, out, rows,
+          [&](const float* input, float* output) { attention(w.block.attention, input, rows, spans, output); });
 }
 
 // The lane's next token is known: was it the one that the last draft took for granted?

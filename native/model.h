@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -144,7 +145,10 @@ private:
     void window(const std::vector<Segment>& segments, float*& logits, float*& streams);
     void settle(const std::vector<Span>& spans);
     void embed(const std::int64_t* tokens, std::size_t rows, float* streams);
-    void block(const Block& w, float* streams, std::size_t rows, std::size_t layer, const std::vector<Span>& spans);
+    void layer(std::size_t number, float* streams, std::size_t rows, const std::vector<Span>& spans);
+    // A block around its mixer: mixer(input, output), rows of the hidden size.
+    using Mixer = std::function<void(const float*, float*)>;
+    void block(const Block& w, float* streams, std::size_t rows, const Mixer& mixer);
     void head(const Site& site, const float* streams, std::size_t rows, float* logits);
     // Streams (rows, S*D) to the block's input (rows, D) and the injection weights (rows, S).
     void mix(const Site& site, const float* streams, std::size_t rows, float* mixed, float* weights);
@@ -183,6 +187,12 @@ private:
 
     // forward_experts.cpp
     void experts(const ExpertWeights& w, const float* x, std::size_t rows, float* out);
+    struct Shared {  // a row of the shared expert, and its gate before the sigmoid
+        const float* row;
+        float gate;
+    };
+    template <typename F>
+    void mix_results(std::size_t rows, std::size_t used, const float* weights, F&& shared, float* out);
     // `shared`: null, or the net that every row meets.
     void run_experts(const std::vector<FeedForward>& experts, const FeedForward* shared, const Activations& a,
                      const std::uint32_t* ids, std::size_t used);

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "kernels.h"
-#include "ops.h"
 
 namespace strata {
 namespace {
@@ -41,10 +40,10 @@ std::size_t records_a_row(std::size_t k) { return (k + block - 1) / block + 1; }
 
 }  // namespace
 
-Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw, const std::uint8_t* tiles) {
+Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw) {
     const Layout& row = layout(format, k);
     const std::size_t tile_bytes = repacked_bytes(format, tile_rows, k);
-    return {format, n, k, tiles, raw, k / row.elements * row.bytes, tile_bytes};
+    return {format, n, k, nullptr, raw, k / row.elements * row.bytes, tile_bytes};
 }
 
 std::size_t repacked_bytes(int format, std::size_t n, std::size_t k) {
@@ -59,10 +58,7 @@ std::size_t repacked_bytes(int format, std::size_t n, std::size_t k) {
 void repack(const Matrix& w, std::uint8_t* tiles, std::size_t first_tile, std::size_t last_tile) {
     const std::uint8_t* rows[tile_rows];
     for (std::size_t tile = first_tile; tile < last_tile; ++tile) {
-        for (std::size_t r = 0; r < tile_rows; ++r) {
-            const std::size_t n = tile * tile_rows + r;  // rows past the last one repeat it
-            rows[r] = w.raw + (n < w.n ? n : w.n - 1) * w.row_bytes;
-        }
+        rows_of_tile(w, tile, rows);
         kernels().repack[w.format](rows, w.k, tiles + tile * w.tile_bytes);
     }
 }

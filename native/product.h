@@ -50,9 +50,17 @@ struct Matrix {
 
 // A description of the matrix; throws std::invalid_argument with one sentence for an unknown format or a k that does
 // not fit it. Nothing is read.
-Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw, const std::uint8_t* tiles);
+Matrix matrix_at(int format, std::size_t n, std::size_t k, const std::uint8_t* raw);
 
 static inline std::size_t tiles_of(const Matrix& w) { return (w.n + tile_rows - 1) / tile_rows; }
+
+// Where the rows of a tile lie in the file; those past the last one repeat it.
+static inline void rows_of_tile(const Matrix& w, std::size_t tile, const std::uint8_t* rows[tile_rows]) {
+    for (std::size_t r = 0; r < tile_rows; ++r) {
+        const std::size_t n = tile * tile_rows + r;
+        rows[r] = w.raw + (n < w.n ? n : w.n - 1) * w.row_bytes;
+    }
+}
 
 // Bytes of the whole repacked matrix; 0 for float formats.
 std::size_t repacked_bytes(int format, std::size_t n, std::size_t k);

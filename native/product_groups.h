@@ -1,5 +1,5 @@
-// Groups that are one block of 256 of the file, as 32-bit words of 16 rows side by side: what native/kernels/product_k.cpp
-// and product_grid.cpp share.
+// What the product files of native/kernels share: packing the file's words and float16 of 16 rows side by side, groups that are one
+// block of 256 of the file, and IQ4's codebook.
 #pragma once
 #include "product_rows.h"
 
@@ -33,8 +33,20 @@ STRATA_OP Bytes one_word(const std::uint8_t* const rows[16], std::size_t at) {
     return load_bytes(words);
 }
 
-STRATA_OP void pack_halves(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out) {
-    for (int r = 0; r < 16; ++r) __builtin_memcpy(out + 2 * r, rows[r] + at, 2);
+// A float16 of each row, with the bits of `flip` inverted.
+STRATA_OP void pack_halves(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out, unsigned flip = 0) {
+    for (int r = 0; r < 16; ++r) {
+        std::uint16_t half;
+        __builtin_memcpy(&half, rows[r] + at, 2);
+        half = static_cast<std::uint16_t>(half ^ flip);
+        __builtin_memcpy(out + 2 * r, &half, 2);
+    }
+}
+
+// IQ4's codebook plus 128: IQ4_NL and IQ4_XS.
+STRATA_OP Bytes iq4_table() {
+    alignas(16) static const std::uint8_t codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+    return table16(codes);
 }
 
 }  // namespace

@@ -49,7 +49,6 @@ void few_rows(const Job& job, const std::uint8_t* tile, std::size_t first, std::
     rows_by<F, 1>(job, tile, first, last, n, lanes);
 }
 
-
 template <class F>
 void pack_tile(const std::uint8_t* const rows[16], std::size_t k, std::uint8_t* tile) {
     std::size_t at = 0;
@@ -67,10 +66,7 @@ template <class F>
 const std::uint8_t* tile_at(const Matrix& w, std::size_t tile, std::uint8_t* scratch) {
     if (w.tiles) return w.tiles + tile * w.tile_bytes;
     const std::uint8_t* rows[tile_rows];
-    for (std::size_t r = 0; r < tile_rows; ++r) {
-        const std::size_t n = tile * tile_rows + r;
-        rows[r] = w.raw + (n < w.n ? n : w.n - 1) * w.row_bytes;
-    }
+    rows_of_tile(w, tile, rows);
     pack_tile<F>(rows, w.k, scratch);
     return scratch;
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels.h"
-#include "ops.h"
 
 namespace strata {
 

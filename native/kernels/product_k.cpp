@@ -161,13 +161,11 @@ struct Q3_K : Large<1536 + 256 + 32, 110>, Traits<2, Sub::half> {
     }
 };
 
-alignas(16) const std::uint8_t iq4_codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-
 struct IQ4_XS : Large<2048 + 128 + 32, 136>, Traits<7, Sub::block> {
     static constexpr int number = 23;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
-        const Bytes table = table16(iq4_codes), low = all_bytes(15);
+        const Bytes table = iq4_table(), low = all_bytes(15);
         STRATA_UNROLL for (int i = 0; i < 4; ++i) {
             const Bytes v = word(group, b * 4 + i);
             w[i] = lookup(table, and_bytes(v, low));

@@ -2,7 +2,7 @@
 // Q5_1 IQ4_NL MXFP4 NVFP4; Q8_0, whole bytes; and Q2_0, 2-bit codes.
 //
 // Group of four blocks: the quants of all, then the scales of all.
-#include "product_rows.h"
+#include "product_groups.h"
 
 namespace strata {
 namespace STRATA_ISA {
@@ -20,67 +20,58 @@ STRATA_OP void split_nibbles(const std::uint8_t* quants, Bytes w[8]) {
     }
 }
 
-// Sixteen bytes of each row, for one block.
-STRATA_OP void pack_words(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out) {
-    Bytes v[4];
-    transpose_rows(rows, at, v);
-    STRATA_UNROLL for (int i = 0; i < 4; ++i) store_bytes(out + 64 * i, v[i]);
-}
-
-STRATA_OP void pack_halves(const std::uint8_t* const rows[16], std::size_t at, std::uint8_t* out, unsigned flip) {
-    for (int r = 0; r < 16; ++r) {
-        std::uint16_t half;
-        __builtin_memcpy(&half, rows[r] + at, 2);
-        half = static_cast<std::uint16_t>(half ^ flip);
-        __builtin_memcpy(out + 2 * r, &half, 2);
-    }
-}
-
 // quant: bytes of a block's quants, scale: of its scales, file: of the block in the file.
 template <std::size_t quant, std::size_t scale, std::size_t file>
 struct Small {
     static constexpr std::size_t blocks = 4;
     static constexpr std::size_t group_bytes(std::size_t nb) { return nb * (quant + scale); }
     static constexpr std::size_t file_bytes(std::size_t nb) { return nb * file; }
-    static constexpr std::size_t quant_bytes = quant;
     static const std::uint8_t* scale_at(const std::uint8_t* group, std::size_t nb, int b) {
         return group + nb * quant + b * scale;
     }
 };
 
-struct Q4_0 : Small<256, 32, 18>, Traits<3> {
+// With a float16 as scale; with a second one as minimum.
+template <std::size_t quant, std::size_t file>
+struct OneHalf : Small<quant, 32, file> {
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(OneHalf::scale_at(group, nb, b));
+    }
+};
+template <std::size_t quant, std::size_t file>
+struct TwoHalves : Small<quant, 64, file> {
+    template <int b>
+    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
+        s.d[0] = halves_at(TwoHalves::scale_at(group, nb, b));
+        s.dmin = halves_at(TwoHalves::scale_at(group, nb, b) + 32);
+    }
+};
+
+struct Q4_0 : OneHalf<256, 18>, Traits<3> {
     static constexpr int number = 2;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         split_nibbles(group + b * 256, w);
     }
-    template <int b>
-    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
-        s.d[0] = halves_at(scale_at(group, nb, b));
-    }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
-            pack_words(rows, at + b * 18 + 2, group + b * 256);
-            pack_halves(rows, at + b * 18, group + nb * 256 + b * 32, 0);
+            pack_words(rows, at + b * 18 + 2, 4, group + b * 256);
+            pack_halves(rows, at + b * 18, group + nb * 256 + b * 32);
         }
     }
 };
 
-struct Q4_1 : Small<256, 64, 20>, Traits<-1, Sub::none, Min::one> {
+struct Q4_1 : TwoHalves<256, 20>, Traits<-1, Sub::none, Min::one> {
     static constexpr int number = 3;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         split_nibbles(group + b * 256, w);
     }
-    template <int b>
-    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
-        s.d[0] = halves_at(scale_at(group, nb, b));
-        s.dmin = halves_at(scale_at(group, nb, b) + 32);
-    }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
-            pack_words(rows, at + b * 20 + 4, group + b * 256);
-            pack_halves(rows, at + b * 20, group + nb * 256 + b * 64, 0);
+            pack_words(rows, at + b * 20 + 4, 4, group + b * 256);
+            pack_halves(rows, at + b * 20, group + nb * 256 + b * 64);
             pack_halves(rows, at + b * 20 + 2, group + nb * 256 + b * 64 + 32, 0x8000);  // the file adds m
         }
     }
@@ -116,57 +107,44 @@ STRATA_OP void pack_fifth_bits(const std::uint8_t* const rows[16], std::size_t a
     }
 }
 
-struct Q5_0 : Small<320, 32, 22>, Traits<4> {
+struct Q5_0 : OneHalf<320, 22>, Traits<4> {
     static constexpr int number = 6;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         split_nibbles(group + b * 320, w);
         add_fifth_bits(load_bytes(group + b * 320 + 256), w);
     }
-    template <int b>
-    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
-        s.d[0] = halves_at(scale_at(group, nb, b));
-    }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
-            pack_words(rows, at + b * 22 + 6, group + b * 320);
+            pack_words(rows, at + b * 22 + 6, 4, group + b * 320);
             pack_fifth_bits(rows, at + b * 22 + 2, group + b * 320 + 256);
-            pack_halves(rows, at + b * 22, group + nb * 320 + b * 32, 0);
+            pack_halves(rows, at + b * 22, group + nb * 320 + b * 32);
         }
     }
 };
 
-struct Q5_1 : Small<320, 64, 24>, Traits<-1, Sub::none, Min::one> {
+struct Q5_1 : TwoHalves<320, 24>, Traits<-1, Sub::none, Min::one> {
     static constexpr int number = 7;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         split_nibbles(group + b * 320, w);
         add_fifth_bits(load_bytes(group + b * 320 + 256), w);
     }
-    template <int b>
-    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
-        s.d[0] = halves_at(scale_at(group, nb, b));
-        s.dmin = halves_at(scale_at(group, nb, b) + 32);
-    }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
-            pack_words(rows, at + b * 24 + 8, group + b * 320);
+            pack_words(rows, at + b * 24 + 8, 4, group + b * 320);
             pack_fifth_bits(rows, at + b * 24 + 4, group + b * 320 + 256);
-            pack_halves(rows, at + b * 24, group + nb * 320 + b * 64, 0);
+            pack_halves(rows, at + b * 24, group + nb * 320 + b * 64);
             pack_halves(rows, at + b * 24 + 2, group + nb * 320 + b * 64 + 32, 0x8000);
         }
     }
 };
 
-struct Q8_0 : Small<512, 32, 34>, Traits<7> {
+struct Q8_0 : OneHalf<512, 34>, Traits<7> {
     static constexpr int number = 8;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = load_bytes(group + b * 512 + 64 * i);
-    }
-    template <int b>
-    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
-        s.d[0] = halves_at(scale_at(group, nb, b));
     }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
@@ -176,31 +154,24 @@ struct Q8_0 : Small<512, 32, 34>, Traits<7> {
                 STRATA_UNROLL for (int i = 0; i < 4; ++i)
                     store_bytes(group + b * 512 + 256 * half + 64 * i, xor_bytes(v[i], all_bytes(128)));
             }
-            pack_halves(rows, at + b * 34, group + nb * 512 + b * 32, 0);
+            pack_halves(rows, at + b * 34, group + nb * 512 + b * 32);
         }
     }
 };
 
-// IQ4's codebook plus 128.
-alignas(16) const std::uint8_t iq4_codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 // Doubled e2m1 plus 16.
 alignas(16) const std::uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
-STRATA_OP void look_up(const std::uint8_t* book, Bytes w[8]) {
-    const Bytes table = table16(book);
+STRATA_OP void look_up(Bytes table, Bytes w[8]) {
     STRATA_UNROLL for (int i = 0; i < 8; ++i) w[i] = lookup(table, w[i]);
 }
 
-struct IQ4_NL : Small<256, 32, 18>, Traits<7> {
+struct IQ4_NL : OneHalf<256, 18>, Traits<7> {
     static constexpr int number = 20;
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         split_nibbles(group + b * 256, w);
-        look_up(iq4_codes, w);
-    }
-    template <int b>
-    STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
-        s.d[0] = halves_at(scale_at(group, nb, b));
+        look_up(iq4_table(), w);
     }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         Q4_0::pack(rows, at, nb, group);
@@ -212,7 +183,7 @@ struct MXFP4 : Small<256, 16, 17>, Traits<4> {
     template <int b>
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         split_nibbles(group + b * 256, w);
-        look_up(e2m1_codes, w);
+        look_up(table16(e2m1_codes), w);
     }
     template <int b>
     STRATA_OP void scales(const std::uint8_t* group, std::size_t nb, Scales& s) {
@@ -220,7 +191,7 @@ struct MXFP4 : Small<256, 16, 17>, Traits<4> {
     }
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
-            pack_words(rows, at + b * 17 + 1, group + b * 256);
+            pack_words(rows, at + b * 17 + 1, 4, group + b * 256);
             for (int r = 0; r < 16; ++r) group[nb * 256 + b * 16 + r] = rows[r][at + b * 17];
         }
     }
@@ -233,7 +204,7 @@ struct NVFP4 : Small<256, 32, 18>, Traits<4, Sub::none, Min::none, false, true> 
     STRATA_OP void codes(const std::uint8_t* group, Bytes w[8]) {
         Bytes v[8];
         split_nibbles(group + b * 256, v);
-        look_up(e2m1_codes, v);
+        look_up(table16(e2m1_codes), v);
         STRATA_UNROLL for (int half = 0; half < 2; ++half)
             STRATA_UNROLL for (int i = 0; i < 2; ++i) {
                 w[4 * half + i] = v[2 * half + i];
@@ -248,7 +219,7 @@ struct NVFP4 : Small<256, 32, 18>, Traits<4, Sub::none, Min::none, false, true> 
     static void pack(const std::uint8_t* const rows[16], std::size_t at, std::size_t nb, std::uint8_t* group) {
         for (std::size_t b = 0; b < nb; ++b) {
             const std::size_t from = at + b / 2 * 36;
-            pack_words(rows, from + 4 + b % 2 * 16, group + b * 256);
+            pack_words(rows, from + 4 + b % 2 * 16, 4, group + b * 256);
             STRATA_UNROLL for (int half = 0; half < 2; ++half)
                 for (int r = 0; r < 16; ++r) {
                     const int scale = rows[r][from + b % 2 * 2 + half];  // 0x7F is zero, 0xFF is not
@@ -284,7 +255,7 @@ struct Q2_0 : Traits<0, Sub::none, Min::none, true> {
             Bytes v[4];
             transpose_rows(rows, at + i * 18 + 2, v);
             STRATA_UNROLL for (int j = 0; j < 4; ++j) store_bytes(group + i * 256 + 64 * j, swap_middle(v[j]));
-            pack_halves(rows, at + i * 18, group + nb * 128 + i * 32, 0);
+            pack_halves(rows, at + i * 18, group + nb * 128 + i * 32);
         }
     }
 };

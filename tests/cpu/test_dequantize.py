@@ -19,7 +19,7 @@ def test_rows(name, blocks):
     for count in (1, 15, 16, 33):
         ids = np.random.default_rng(count).integers(0, w.n, count)
         got = np.full((count, w.k), np.nan, np.float32)
-        _native.dequantize(native_matrix(w, repack=False), ids, got)
+        _native.dequantize(native_matrix(w), ids, got)
         assert got.tobytes() == w.rows(ids).tobytes()
 
 
@@ -32,7 +32,7 @@ def test_scales_that_products_take_for_zero(name):
         raw[:256, 0] = np.arange(256)
     w = Matrix(name, raw.reshape(-1), 600, row.block)
     got = np.full((600, w.k), np.nan, np.float32)
-    _native.dequantize(native_matrix(w, repack=False), np.arange(600), got)
+    _native.dequantize(native_matrix(w), np.arange(600), got)
     want = w.rows(np.arange(600))
     nan = np.isnan(want)
     assert np.array_equal(np.isnan(got), nan)

@@ -95,7 +95,7 @@ def test_memory_that_is_no_file_keeps_its_bytes(models, monkeypatch):
     raw = rng.integers(0, 60, 4096 * 34, dtype=np.uint8)
     kept = raw.copy()
     monkeypatch.setenv("STRATA_REPACK", "on")
-    handle = native_matrix(Matrix("Q8_0", raw, 64, 2048), repack=False)
+    handle = native_matrix(Matrix("Q8_0", raw, 64, 2048))
     assert _native.repack_all(models.native().native, [handle]) > 0
     assert handle.repacked
     assert np.array_equal(raw, kept)

@@ -64,4 +64,4 @@ def test_gated_delta_rule(tokens, heads, dk, dv):
 def test_shapes_that_do_not_fit_are_refused_with_the_numbers():
     w = random_matrix("Q8_0", 4, 64)
     with pytest.raises(ValueError, match=r"x's K is 96; 64 is needed"):
-        cpu.quantized_product(Rows(np.zeros((1, 96), f32)), w)
+        cpu.product(Rows(np.zeros((1, 96), f32)), w)

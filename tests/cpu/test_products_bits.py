@@ -5,24 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from arithmetic_matrices import random_matrix
+from cpu.native_products import native_product
+from cpu.window_rows import same
 
 from strata import formats
 from strata.arithmetic import Matrix, Rows, products
 from strata.cpu import _native
-from strata.cpu.products import native_matrix
 
-ISAS = _native.available_isas()
 QUANTIZED = [name for name, row in formats.FORMATS.items() if not row.is_float]
 CODEBOOKS = [name for name in QUANTIZED if name.startswith(("IQ1", "IQ2", "IQ3"))]
 f32 = np.float32
-
-
-@pytest.fixture(params=ISAS)
-def isa(request):
-    """Every instruction set in turn; afterwards the best one again."""
-    _native.select_isa(request.param)
-    yield request.param
-    _native.select_isa("auto")
 
 
 def any_matrix(name, n, k, seed=0):
@@ -47,22 +39,6 @@ def random_rows(rows, k, seed=1):
         x[3] = 0
         x[4] *= f32(1e-40)
     return x
-
-
-def native_product(w, x, *, index=None, tiles=None, repack=True):
-    """y of the C++ op, in memory that was NaN."""
-    native = native_matrix(w, repack=repack)
-    y = np.full((len(x if index is None else index), w.n), np.nan, f32)
-    spans = [(0, native.tiles)] if tiles is None else tiles
-    for first, last in spans:
-        _native.product(native, x, y, index, first, last)
-    return y
-
-
-def same(got, want):
-    """Equal bits, any NaN for any NaN."""
-    holes = np.isnan(want)
-    return np.array_equal(np.isnan(got), holes) and got[~holes].tobytes() == want[~holes].tobytes()
 
 
 def k_of(name, blocks):
@@ -202,4 +178,4 @@ def test_quantized_rows(isa):
 def test_an_unknown_instruction_set_names_those_of_the_machine():
     with pytest.raises(ValueError, match='"sse9" cannot be used here; .* have auto, portable'):
         _native.select_isa("sse9")
-    assert _native.selected_isa() == ISAS[-1]
+    assert _native.selected_isa() == _native.available_isas()[-1]

@@ -2,23 +2,12 @@
 
 import numpy as np
 import pytest
-from model.native_models import Models, assert_same_state
+from model.native_models import assert_same_state
 
 from strata.arithmetic import LaneState, MtpSegment, Segment
-from strata.cpu import _native
 from strata.model.reference import ReferencePath
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Models.written(tmp_path_factory.mktemp("drafts"))
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    _native.poison(True)
-    yield
-    _native.poison(False)
+pytestmark = pytest.mark.usefixtures("poisoned")
 
 
 @pytest.mark.parametrize("accepted", [[0, 0, 0], [3, 3, 3], [1, 0, 2], [2, 3, 0]])

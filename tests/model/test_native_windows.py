@@ -11,17 +11,7 @@ from strata.errors import UsageError
 LENGTH = 130
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Models.written(tmp_path_factory.mktemp("native"))
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Memory of every op is full of NaN before it runs."""
-    _native.poison(True)
-    yield
-    _native.poison(False)
+pytestmark = pytest.mark.usefixtures("poisoned")
 
 
 @pytest.fixture(scope="module")

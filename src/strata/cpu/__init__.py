@@ -1,17 +1,16 @@
-"""The ops in C++ under the names of `strata.arithmetic`, with its bits; what is not here yet, it computes."""
+"""The ops in C++ under the names of `strata.arithmetic`, with its bits."""
 
 import weakref
 
 import numpy as np
 
 from strata.arithmetic import Matrix, Ops, Rows
-from strata.arithmetic.products import float_product
 from strata.arithmetic.types import F32
 from strata.cpu import _native
 from strata.cpu.experts import ExpertLayer, expert_layer
 from strata.cpu.products import choose_isa, native_matrix
 
-__all__ = ["ExpertLayer", "expert_layer", "gated_delta_rule", "ops", "product", "quantized_product"]
+__all__ = ["ExpertLayer", "expert_layer", "gated_delta_rule", "ops", "product"]
 
 _repacked: "weakref.WeakKeyDictionary[Matrix, _native.Matrix]" = weakref.WeakKeyDictionary()
 
@@ -23,15 +22,11 @@ def ops() -> Ops:
 
 
 def product(rows: Rows, w: Matrix) -> F32:
-    """rows (R, K) times W (N, K): fp32 (R, N)."""
-    return float_product(rows.x, w.floats) if w.is_float else quantized_product(rows, w)
-
-
-def quantized_product(rows: Rows, w: Matrix) -> F32:
-    """Rows (R, K) times a quantized W (N, K): fp32 (R, N). W is repacked on first use and kept."""
+    """Rows (R, K) times W (N, K) of any format: fp32 (R, N). A quantized W is repacked on first use and kept."""
     native = _repacked.get(w)
     if native is None:
         native = _repacked[w] = native_matrix(w)
+        native.repack()
     y = new_output((len(rows.x), w.n))
     _native.product(native, np.ascontiguousarray(rows.x), y)
     return y
@@ -44,7 +39,10 @@ def new_output(shape: tuple[int, ...]) -> F32:
 
 def gated_delta_rule(state: F32, q: F32, k: F32, v: F32, decay: F32, beta: F32) -> tuple[F32, F32]:
     """The gated delta rule: o (T, H, Dv) and the new state (H, Dk, Dv); `state` itself is left as it is."""
-    after, out = state.copy(), new_output(v.shape)
-    q, k, v, decay, beta = (np.ascontiguousarray(x) for x in (q, k, v, decay, beta))
-    _native.gated_delta_rule(after, q, k, v, decay, beta, out)
+    after, out = new_output(state.shape), new_output(v.shape)
+    for head in range(len(state)):
+        qh, kh, vh, dh, bh = (np.ascontiguousarray(x[:, head]) for x in (q, k, v, decay, beta))
+        y = new_output(vh.shape)
+        _native.delta_rule(np.ascontiguousarray(state[head]), after[head], qh, kh, vh, dh, bh, 0, 0, y)
+        out[:, head] = y
     return out, after

@@ -52,4 +52,4 @@ def expert_layer(gates: Sequence[Matrix], ups: Sequence[Matrix], downs: Sequence
 
 
 def _native_of(w: Matrix) -> "_native.Matrix":
-    return native_matrix(w, repack=False)
+    return native_matrix(w)

@@ -101,7 +101,7 @@ class NativeModel:
     def _matrix(self, w: Matrix) -> "_native.Matrix":
         known = self._matrices.get(id(w))
         if known is None:
-            known = self._matrices[id(w)] = (w, native_matrix(w, repack=False))
+            known = self._matrices[id(w)] = (w, native_matrix(w))
         return known[1]
 
 

@@ -12,15 +12,10 @@ from strata.cpu import _native
 from strata.errors import UsageError
 
 
-def native_matrix(w: Matrix, *, repack: bool = True) -> _native.Matrix:
-    """`w` as the C++ ops take it; it keeps the bytes of `w` alive.
-
-    repack: rearrange the weights for the kernels, in memory of about their size; else they are used where they lie.
-    """
-    row = formats.FORMATS[w.format]
+def native_matrix(w: Matrix) -> _native.Matrix:
+    """`w` as the C++ ops take it, used where it lies until it is repacked; it keeps the bytes of `w` alive."""
     raw = np.ascontiguousarray(w.raw).reshape(-1)
-    native = _native.Matrix(row.ggml_type, w.n, w.k, raw, file_map(raw))
-    return repacked(native) if repack else native
+    return _native.Matrix(formats.FORMATS[w.format].ggml_type, w.n, w.k, raw, file_map(raw))
 
 
 def file_map(raw: U8) -> tuple[int, int] | None:
@@ -32,23 +27,6 @@ def file_map(raw: U8) -> tuple[int, int] | None:
     if root.flags.writeable or not isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap):
         return None
     return root.ctypes.data, root.nbytes
-
-
-def repacked(w: _native.Matrix) -> _native.Matrix:
-    """The same matrix with its weights rearranged for the kernels; a float one is returned as it is."""
-    size = _native.repacked_bytes(w.format, w.n, w.k)
-    if not size:
-        return w
-    tiles = aligned_bytes(size)
-    _native.repack(w, tiles)
-    return w.with_tiles(tiles)
-
-
-def aligned_bytes(size: int) -> U8:
-    """Uninitialized memory that starts on a cache line."""
-    memory = np.empty(size + 63, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size]
 
 
 def choose_isa() -> str:

@@ -37,8 +37,7 @@ class ReferenceLane:
 
     def advance(self, tokens: Sequence[int], tentative: int) -> F32:
         """The streams (rows, S, D) of new tokens; the last `tentative` stay undecided."""
-        if self.tentative:
-            raise UsageError(f"The conversation has {self.undecided} undecided rows; accept has to be called first.")
+        self._need_decided()
         cut = len(tokens) - tentative
         parts = [self._trunk(self.state, tokens[:cut])]
         self._wait(parts[0])
@@ -56,8 +55,7 @@ class ReferenceLane:
 
     def copy(self) -> "ReferenceLane":
         """A checkpoint: either may go on without the other."""
-        if self.tentative:
-            raise UsageError(f"The conversation has {self.undecided} undecided rows; accept has to be called first.")
+        self._need_decided()
         twin = ReferenceLane(self._reference, self.drafts)
         twin.state, twin.waiting = self.state.copy(), list(self.waiting)
         return twin
@@ -65,8 +63,7 @@ class ReferenceLane:
     def draft(self, token: int, depth: int) -> list[int]:
         """Greedy drafts of what may follow `token`, the next one of the conversation."""
         assert self.state.mtp is not None
-        if self.tentative:
-            raise UsageError(f"The conversation has {self.undecided} undecided rows; accept has to be called first.")
+        self._need_decided()
         known = len(self.waiting) - 1
         if known > 0:
             first = self.length - known
@@ -77,6 +74,10 @@ class ReferenceLane:
             logits, streams = self._mtp(trial, [streams], drafts[-1:])
             drafts.append(argmax(logits))
         return drafts[1:]
+
+    def _need_decided(self) -> None:
+        if self.tentative:
+            raise UsageError(f"The conversation has {self.undecided} undecided rows; accept has to be called first.")
 
     def _trunk(self, state: LaneState, tokens: Sequence[int]) -> F32:
         spec = self._reference.spec
