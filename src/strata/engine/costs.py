@@ -1,0 +1,230 @@
+"""What a window costs, learned while serving: seconds as a sum of non-negative prices. Pure: it is told every duration.
+
+Least squares with exponential forgetting and a weak prior (a ridge towards the usual proportions of the prices), solved
+by coordinate descent with clipping at zero: Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23, for
+the problem; Franc, Hlavac and Navara (2005) for the solver. Errors are relative, so that a window of one row counts as
+much as a window of thousands. Rows are priced in intervals, so any growing, piecewise linear cost can be learned.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+REACH_UNIT = 1024
+FORGETTING = 0.995
+PRIOR_WEIGHT = 0.01
+LEARNING_WINDOWS = 16
+MOST_UNFITTED = 64
+REFIT_S = 0.05
+SWEEPS = 12
+REGIME_WINDOWS = 6
+CALMEST = 0.1
+FAMILIAR = 3
+NEW_LIMIT = 0.5
+DOUBT = 0.02
+GUESS_S = 0.01
+
+# Prices relative to the fixed price 1, believed until measured: optimistic, so that sharing and drafts are tried.
+_SHAPE = (1.0, 0.15, 0.1, 0.05, 0.03, 0.02, 0.02, 0.1, 0.03, 0.002)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a window does, by the things that cost time.
+
+    `rows` of `lanes` conversations, of which `drawn` need logits; the MTP block's calls: `steps` deep in all for
+    `drafted` rows; `reach` the sum over rows of the tokens before each. `amounts` are further costs by name (experts
+    read, bytes from disk), where they were counted.
+    """
+
+    rows: int
+    lanes: int = 1
+    drawn: int = 0
+    steps: int = 0
+    drafted: int = 0
+    reach: int = 0
+    amounts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A further cost: its name in `Work.amounts`, its price before any measurement (relative to the fixed price of a
+    window, 1), and how much of it a window of n rows is expected to need."""
+
+    name: str
+    prior: float
+    expected: Callable[[int], float]
+
+
+class DistinctExperts:
+    """How many distinct experts a window of n rows needs: `chosen` x n^growth, growth learned (0 shared, 1 apart)."""
+
+    def __init__(self, chosen: float) -> None:
+        self.chosen = chosen
+        self.growth = 0.9
+
+    def expected(self, rows: int) -> float:
+        return self.chosen * float(rows) ** self.growth if rows > 0 else 0.0
+
+    def observe(self, rows: int, distinct: float) -> None:
+        """A window of `rows` used `distinct` experts (summed over layers as `chosen` is)."""
+        if rows > 1 and distinct > 0:
+            seen = math.log(max(distinct / self.chosen, 1.0)) / math.log(rows)
+            self.growth += 0.05 * (min(seen, 1.0) - self.growth)
+
+
+class CostModel:
+    """The prices of a window, and what they say about any other window.
+
+    Readers use `seconds(work)`, or the parts of it: `rows_seconds(n)` (fixed price, rows, expected amounts) and the
+    prices `drawn`, `lane`, `step`, `drafted` and `reach` (a unit each, seconds).
+    """
+
+    def __init__(self, amounts: Sequence[Amount] = ()) -> None:
+        self.amounts = tuple(amounts)
+        self.windows = 0
+        self._shape = [*_SHAPE, *(a.prior for a in self.amounts)]
+        size = len(self._shape)
+        self._a = [[0.0] * size for _ in range(size)]
+        self._b = [0.0] * size
+        self._weight = 1.0
+        self._theta = [GUESS_S] * size
+        self._ratios: deque[float] = deque(maxlen=31)
+        self._pending, self._pending_s = 0, 0.0
+        self._spread = 0.3
+        self._odd = 0
+        self._kinds: dict[int, int] = {}
+        self._publish()
+
+    def seconds(self, work: Work) -> float:
+        """The expected duration of a window."""
+        rest = 0.0
+        for at, amount in enumerate(self.amounts, len(_SHAPE)):
+            counted = work.amounts.get(amount.name)
+            if counted is not None:
+                rest += self._prices[at] * (counted - amount.expected(work.rows))
+        return (
+            self.rows_seconds(work.rows)
+            + self.drawn * work.drawn
+            + self.lane * work.lanes
+            + self.step * work.steps
+            + self.drafted * work.drafted
+            + self.reach * work.reach
+            + rest
+        )
+
+    def rows_seconds(self, rows: int) -> float:
+        """The fixed price, that of `rows` rows, and the further costs expected of them; 0 for no rows."""
+        if rows <= 0:
+            return 0.0
+        known = self._memo.get(rows)
+        if known is None:
+            known = self._prices[0]
+            for at, part in enumerate(_intervals(rows), 1):
+                known += self._prices[at] * part
+            for at, amount in enumerate(self.amounts, len(_SHAPE)):
+                known += self._prices[at] * amount.expected(rows)
+            self._memo[rows] = known
+        return known
+
+    def observe(self, work: Work, seconds: float) -> None:
+        """A window of `work` took `seconds`. A stall counts as a slow window only; a lasting change is learned fast."""
+        if not (math.isfinite(seconds) and seconds > 0 and work.rows > 0):
+            return
+        expected = max(self.seconds(work), 1e-9)
+        seconds, trust = self._tamed(work, seconds, expected)
+        self.windows += 1
+        row = self._row(work)
+        self._ratios.append(seconds / sum(row))
+        # The weight 1/(expected * seconds) makes errors relative, and the slow windows of a cold start light.
+        self._weight /= FORGETTING
+        scale = trust * self._weight / (expected * seconds)
+        used = [at for at, value in enumerate(row) if value]
+        for i in used:
+            wi = row[i] * scale
+            self._b[i] += wi * seconds
+            line = self._a[i]
+            for j in used:
+                line[j] += wi * row[j]
+        self._pending += 1
+        self._pending_s += seconds
+        if self._pending_s >= REFIT_S or self._pending >= min(1 + self.windows // LEARNING_WINDOWS, MOST_UNFITTED):
+            self._refit()
+
+    def _tamed(self, work: Work, seconds: float, expected: float) -> tuple[float, float]:
+        """A duration drawn to the edge of what is usual (Huber's clipping), and how far it is trusted.
+
+        A window of a new kind may surprise by much; a surprise upwards is hardly believed before it was seen again,
+        because a kind of window that seems dear is not tried again soon. Many odd windows in a row are a change.
+        """
+        kind = work.rows.bit_length() * 2 + (work.steps > 0)
+        seen = self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        if not self.windows:
+            return seconds, 1.0
+        error = math.log(seconds / expected)
+        if seen < FAMILIAR or self.windows < LEARNING_WINDOWS:
+            if error <= NEW_LIMIT:
+                return seconds, 1.0
+            return expected * math.exp(min(error, 2 * NEW_LIMIT)), DOUBT if seen < FAMILIAR else 1.0
+        limit = max(CALMEST, 4 * self._spread)
+        self._spread += 0.03 * (min(abs(error), limit) - self._spread)
+        if abs(error) <= limit:
+            self._odd = 0
+            return seconds, 1.0
+        side = 1 if error > 0 else -1
+        self._odd = self._odd + side if self._odd * side > 0 else side
+        if abs(self._odd) >= REGIME_WINDOWS:
+            self._weight *= 4.0
+            return seconds, 1.0
+        return expected * math.exp(side * limit), 1.0
+
+    def _row(self, work: Work) -> list[float]:
+        """The window in units of the prior, so that all prices are of one size."""
+        counts = [1.0, *_intervals(work.rows), work.drawn, work.lanes, work.steps, work.drafted]
+        counts.append(work.reach / REACH_UNIT)
+        for amount in self.amounts:
+            counted = work.amounts.get(amount.name)
+            counts.append(amount.expected(work.rows) if counted is None else counted)
+        return [count * shape for count, shape in zip(counts, self._shape, strict=True)]
+
+    def _refit(self) -> None:
+        self._pending, self._pending_s = 0, 0.0
+        scale = median(self._ratios)
+        prior = self._weight * PRIOR_WEIGHT / (scale * scale)
+        theta, size = self._theta, len(self._theta)
+        for _ in range(SWEEPS):
+            change = 0.0
+            for j in range(size):
+                line = self._a[j]
+                rest = self._b[j] + prior * scale - sum(map(_product, line, theta)) + line[j] * theta[j]
+                value = max(0.0, rest / (line[j] + prior))
+                change = max(change, abs(value - theta[j]))
+                theta[j] = value
+            if change < 1e-3 * scale:
+                break
+        if self._weight > 1e9:
+            self._a = [[value / self._weight for value in line] for line in self._a]
+            self._b = [value / self._weight for value in self._b]
+            self._weight = 1.0
+        self._publish()
+
+    def _publish(self) -> None:
+        self._prices = [t * s for t, s in zip(self._theta, self._shape, strict=True)]
+        _, _, _, _, _, self.drawn, self.lane, self.step, self.drafted, reach = self._prices[: len(_SHAPE)]
+        self.reach = reach / REACH_UNIT
+        self._memo: dict[int, float] = {}
+
+
+def _product(a: float, b: float) -> float:
+    return a * b
+
+
+def _intervals(rows: int) -> tuple[int, int, int, int]:
+    """How many rows lie between each two knots: 1 to 4, to 16, to 64, beyond."""
+    if rows <= 4:
+        return rows - 1, 0, 0, 0
+    if rows <= 16:
+        return 3, rows - 4, 0, 0
+    return 3, 12, min(rows, 64) - 16, max(0, rows - 64)
