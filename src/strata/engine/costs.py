@@ -10,20 +10,24 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from statistics import median
 
 REACH_UNIT = 1024
-FORGETTING = 0.995
-PRIOR_WEIGHT = 0.01
+DECODE_MEMORY = 0.99
+PROMPT_MEMORY = 0.98
+PRIOR_WEIGHT = 0.001
 LEARNING_WINDOWS = 16
 MOST_UNFITTED = 64
 REFIT_S = 0.05
 SWEEPS = 12
-REGIME_WINDOWS = 6
+REGIME_WINDOWS = 4
 CALMEST = 0.1
 FAMILIAR = 3
 NEW_LIMIT = 0.5
+PROMPT_LIMIT = 1.5
 DOUBT = 0.02
+LARGEST_WEIGHT = 1e9
 GUESS_S = 0.01
 
 # Prices relative to the fixed price 1, believed until measured: optimistic, so that sharing and drafts are tried.
@@ -87,14 +91,13 @@ class CostModel:
         self.windows = 0
         self._shape = [*_SHAPE, *(a.prior for a in self.amounts)]
         size = len(self._shape)
-        self._a = [[0.0] * size for _ in range(size)]
-        self._b = [0.0] * size
-        self._weight = 1.0
+        # Two memories: thousands of decoding windows must not erase what a prompt's rows cost.
+        self._decode, self._prompt = _Evidence(size, DECODE_MEMORY), _Evidence(size, PROMPT_MEMORY)
         self._theta = [GUESS_S] * size
         self._ratios: deque[float] = deque(maxlen=31)
         self._pending, self._pending_s = 0, 0.0
         self._spread = 0.3
-        self._odd = 0
+        self._odd: dict[int, int] = {}
         self._kinds: dict[int, int] = {}
         self._publish()
 
@@ -139,15 +142,7 @@ class CostModel:
         row = self._row(work)
         self._ratios.append(seconds / sum(row))
         # The weight 1/(expected * seconds) makes errors relative, and the slow windows of a cold start light.
-        self._weight /= FORGETTING
-        scale = trust * self._weight / (expected * seconds)
-        used = [at for at, value in enumerate(row) if value]
-        for i in used:
-            wi = row[i] * scale
-            self._b[i] += wi * seconds
-            line = self._a[i]
-            for j in used:
-                line[j] += wi * row[j]
+        self._memory_of(work).add(row, seconds, trust / (expected * seconds))
         self._pending += 1
         self._pending_s += seconds
         if self._pending_s >= REFIT_S or self._pending >= min(1 + self.windows // LEARNING_WINDOWS, MOST_UNFITTED):
@@ -156,14 +151,17 @@ class CostModel:
     def _tamed(self, work: Work, seconds: float, expected: float) -> tuple[float, float]:
         """A duration drawn to the edge of what is usual (Huber's clipping), and how far it is trusted.
 
-        A window of a new kind may surprise by much; a surprise upwards is hardly believed before it was seen again,
-        because a kind of window that seems dear is not tried again soon. Many odd windows in a row are a change.
+        Prompts come again whatever they seem to cost, so only a stall is clipped there. Where all rows decode, a
+        surprise upwards is hardly believed before windows of that kind were seen a few times: sharing or drafts that
+        seem dear are not tried again soon. Odd ones in a row are a change.
         """
         kind = work.rows.bit_length() * 2 + (work.steps > 0)
         seen = self._kinds[kind] = self._kinds.get(kind, 0) + 1
         if not self.windows:
             return seconds, 1.0
         error = math.log(seconds / expected)
+        if work.drawn < work.rows:
+            return expected * math.exp(min(error, PROMPT_LIMIT)), 1.0
         if seen < FAMILIAR or self.windows < LEARNING_WINDOWS:
             if error <= NEW_LIMIT:
                 return seconds, 1.0
@@ -171,14 +169,18 @@ class CostModel:
         limit = max(CALMEST, 4 * self._spread)
         self._spread += 0.03 * (min(abs(error), limit) - self._spread)
         if abs(error) <= limit:
-            self._odd = 0
+            self._odd[kind] = 0
             return seconds, 1.0
         side = 1 if error > 0 else -1
-        self._odd = self._odd + side if self._odd * side > 0 else side
-        if abs(self._odd) >= REGIME_WINDOWS:
-            self._weight *= 4.0
-            return seconds, 1.0
-        return expected * math.exp(side * limit), 1.0
+        odd = self._odd.get(kind, 0)
+        odd = self._odd[kind] = odd + side if odd * side > 0 else side
+        if abs(odd) < REGIME_WINDOWS:
+            return expected * math.exp(side * limit), 1.0
+        self._memory_of(work).weight *= 4.0
+        return seconds, 1.0
+
+    def _memory_of(self, work: Work) -> "_Evidence":
+        return self._decode if work.drawn == work.rows else self._prompt
 
     def _row(self, work: Work) -> list[float]:
         """The window in units of the prior, so that all prices are of one size."""
@@ -192,22 +194,19 @@ class CostModel:
     def _refit(self) -> None:
         self._pending, self._pending_s = 0, 0.0
         scale = median(self._ratios)
-        prior = self._weight * PRIOR_WEIGHT / (scale * scale)
-        theta, size = self._theta, len(self._theta)
+        a, b = _sum(self._decode, self._prompt)
+        theta = self._theta
+        # Relative to the price itself, so that a price far from its prior is not held back by it.
+        priors = [PRIOR_WEIGHT / max(value, scale) ** 2 for value in theta]
         for _ in range(SWEEPS):
             change = 0.0
-            for j in range(size):
-                line = self._a[j]
-                rest = self._b[j] + prior * scale - sum(map(_product, line, theta)) + line[j] * theta[j]
-                value = max(0.0, rest / (line[j] + prior))
+            for j, line in enumerate(a):
+                rest = b[j] + priors[j] * scale - sum(map(mul, line, theta)) + line[j] * theta[j]
+                value = max(0.0, rest / (line[j] + priors[j]))
                 change = max(change, abs(value - theta[j]))
                 theta[j] = value
             if change < 1e-3 * scale:
                 break
-        if self._weight > 1e9:
-            self._a = [[value / self._weight for value in line] for line in self._a]
-            self._b = [value / self._weight for value in self._b]
-            self._weight = 1.0
         self._publish()
 
     def _publish(self) -> None:
@@ -217,8 +216,35 @@ class CostModel:
         self._memo: dict[int, float] = {}
 
 
-def _product(a: float, b: float) -> float:
-    return a * b
+class _Evidence:
+    """The normal equations of windows seen, older ones fading: `a` x prices = `b`, both times `weight`."""
+
+    def __init__(self, size: int, memory: float) -> None:
+        self.a = [[0.0] * size for _ in range(size)]
+        self.b = [0.0] * size
+        self.weight = 1.0
+        self._memory = memory
+
+    def add(self, row: Sequence[float], seconds: float, weight: float) -> None:
+        self.weight /= self._memory
+        weight *= self.weight
+        used = [at for at, value in enumerate(row) if value]
+        for i in used:
+            wi = row[i] * weight
+            self.b[i] += wi * seconds
+            line = self.a[i]
+            for j in used:
+                line[j] += wi * row[j]
+        if self.weight > LARGEST_WEIGHT:
+            self.a = [[value / self.weight for value in line] for line in self.a]
+            self.b = [value / self.weight for value in self.b]
+            self.weight = 1.0
+
+
+def _sum(one: _Evidence, other: _Evidence) -> tuple[list[list[float]], list[float]]:
+    u, v = 1 / one.weight, 1 / other.weight
+    a = [[x * u + y * v for x, y in zip(p, q, strict=True)] for p, q in zip(one.a, other.a, strict=True)]
+    return a, [x * u + y * v for x, y in zip(one.b, other.b, strict=True)]
 
 
 def _intervals(rows: int) -> tuple[int, int, int, int]:
