@@ -172,10 +172,10 @@ def _apply(
     return verdicts
 
 
-def serial_seconds(jobs: Sequence[Job], world: World, deepest: int, lookups: bool = False, slow_s: float = 1.0) -> float:
+def serial_seconds(jobs: Sequence[Job], world: World, deepest: int, lookups: bool = False) -> float:
     """The best way to serve one at a time, with hindsight: for each job the best constant depth (and, with `lookups`,
     drafts from history wherever there are some), the best constant chunk; without noise or stalls."""
-    clock = 0.0
+    clock, slow_s = 0.0, 1.0
     for n, job in enumerate(jobs):
         options = [0, 4, 8, 15] if lookups else [0]
         clock += min(_read(job, world, chunk, clock, slow_s) for chunk in (8, 64, 256, 1024, 4096))

@@ -102,6 +102,31 @@ def allocate(
     return shared
 
 
+def varied(candidates: Sequence[Candidate], plan: Allocation, turn: int, costs: CostModel) -> Allocation | None:
+    """Another window than the planned one, to learn prices that it alone never shows; None if it would be the same.
+
+    In turn: no drafts, one more a lane, twice as many lanes, half as many, one lane without drafts. Its `speedup` is
+    relative to the plan's: below 1 where it is expected to earn less.
+    """
+    size = len(plan.drafts)
+    sizes = (size, size, min(2 * size, len(candidates)), max(1, size // 2), 1)
+    more = (None, 1, 0, 0, None)
+    kind = turn % len(sizes)
+    usual = max(plan.drafts.values())
+    lanes = []
+    for one in candidates[: sizes[kind]]:
+        change = more[kind]
+        drafts = 0 if change is None else min(plan.drafts.get(one.lane, usual) + change, len(one.chances))
+        lanes.append((one, drafts))
+    drafts_by_lane = {one.lane: drafts for one, drafts in lanes}
+    if drafts_by_lane == plan.drafts:
+        return None
+    work = _work(lanes)
+    seconds = costs.seconds(work)
+    value = sum(one.worth * (1.0 + sum(one.chances[:drafts])) for one, drafts in lanes)
+    return Allocation(drafts_by_lane, work, seconds, value / seconds / plan.speedup, plan.shape)
+
+
 def _alone(one: Candidate, costs: CostModel, longest_s: float, most_rows: int) -> Allocation:
     """One lane with its best drafts, fewer where the window would last too long."""
     for drafts in range(one.alone, -1, -1):

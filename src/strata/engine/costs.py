@@ -14,7 +14,7 @@ from operator import mul
 from statistics import median
 
 REACH_UNIT = 1024
-DECODE_MEMORY = 0.99
+DECODE_MEMORY = 0.995
 PROMPT_MEMORY = 0.98
 PRIOR_WEIGHT = 0.001
 LEARNING_WINDOWS = 16
@@ -28,6 +28,7 @@ NEW_LIMIT = 0.5
 PROMPT_LIMIT = 1.5
 DOUBT = 0.02
 LARGEST_WEIGHT = 1e9
+LEAST_PRICE = 0.01  # of the prior: a window is never free
 GUESS_S = 0.01
 
 # Prices relative to the fixed price 1, believed until measured: optimistic, so that sharing and drafts are tried.
@@ -198,11 +199,12 @@ class CostModel:
         theta = self._theta
         # Relative to the price itself, so that a price far from its prior is not held back by it.
         priors = [PRIOR_WEIGHT / max(value, scale) ** 2 for value in theta]
+        least = LEAST_PRICE * scale
         for _ in range(SWEEPS):
             change = 0.0
             for j, line in enumerate(a):
                 rest = b[j] + priors[j] * scale - sum(map(mul, line, theta)) + line[j] * theta[j]
-                value = max(0.0, rest / (line[j] + priors[j]))
+                value = max(least, rest / (line[j] + priors[j]))
                 change = max(change, abs(value - theta[j]))
                 theta[j] = value
             if change < 1e-3 * scale:

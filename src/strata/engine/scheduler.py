@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strata.engine.acceptance import MTP, Acceptance, lookup_source
-from strata.engine.allocation import Allocation, Candidate, allocate, candidate
+from strata.engine.allocation import Allocation, Candidate, allocate, candidate, varied
 from strata.engine.costs import CostModel, Work
 from strata.engine.lookup import NOTHING, Proposal
 from strata.engine.reading import FIRST_CHUNK, GROWTH, LARGEST_CHUNK, SLOW_S, Passing, Reader, chunk_rows
@@ -18,6 +18,9 @@ LOOKUP = "lookup"
 DECODE_SHARE = 0.5
 MOST_OWED_S = 2.0
 LEARNING_WINDOWS = 16
+TRIAL_EVERY = 8
+TRIAL_SHARE = 0.01  # of the time served, lost at most by trying windows that are not expected to be the best
+FIRST_TRIALS = 4
 PLAN_S_A_LANE = 0.003  # served between two searches, a lane: so that planning takes about one hundredth of the time
 
 
@@ -81,7 +84,8 @@ class Window:
     seconds: float = 0.0
     decode_s: float = 0.0
     prompt_rows: int = 0
-    matched: Mapping[int, int] = field(default_factory=dict)
+    matched: Mapping[int, int] = field(default_factory=dict)  # by decoding lane: the match that lookup found
+    trial_s: float | None = None  # a trial: what the planned window would take for the same progress
 
     @property
     def draft_depth(self) -> int:
@@ -115,6 +119,7 @@ class Scheduler:
         self._shape: tuple[int, int] | None = None
         self._lanes = 0
         self._since_s = 0.0
+        self._served_s, self._trials_s, self._trial = 0.0, 0.0, 0
 
     def window(self, demands: Sequence[Demand]) -> Window:
         """The next window for all lanes that wait, in order of arrival; without turns only if there are none."""
@@ -132,6 +137,9 @@ class Scheduler:
             plan, given = self._with_prompts(plan, reading)
         else:
             self._decode_next = False
+            if plan and self._window % TRIAL_EVERY == 0 and (trial := self._tried(candidates, plan)):
+                window = self._made(demands, candidates, trial, given)
+                return replace(window, trial_s=trial.speedup * trial.seconds)
         return self._made(demands, candidates, plan, given)
 
     def measured(
@@ -146,25 +154,36 @@ class Scheduler:
         work = replace(window.work, amounts=amounts) if amounts else window.work
         self.costs.observe(work, seconds)
         self._since_s += seconds
+        self._served_s += seconds
+        if window.trial_s is not None:
+            self._trials_s += min(max(0.0, seconds - window.trial_s), 2 * window.seconds)
         self._most_read = max(self._most_read, window.prompt_rows)
         decode_part = min(1.0, window.decode_s / window.seconds) if window.seconds > 0 else 0.0
         owed = self._owed_s - seconds * decode_part
         if window.prompt_rows:
             owed += self.policy.decode_share * seconds * (1 - decode_part)
         self._owed_s = min(max(owed, 0.0), MOST_OWED_S)
-        tried = 0
-        for turn in window.turns:
-            if not turn.draws or turn.lane not in self._turn:
-                continue
-            source = self._statistics(turn, window)
-            drafts = turn.drafts if source == MTP else 0
-            tried = max(tried, drafts)
-            self.acceptance.fade(turn.lane, MTP, drafts)
-            verdict = verdicts.get(turn.lane)
-            if verdict is not None and source is not None and turn.drafts:
-                self.acceptance.observe(turn.lane, source, verdict.accepted, verdict.refused)
         if window.decode_s:
-            self.acceptance.fade_all(MTP, tried)
+            self._judge(window, verdicts)
+
+    def _judge(self, window: Window, verdicts: Mapping[int, Verdict]) -> None:
+        """Count what became of drafts, and let fade what was not tried."""
+        tried = {MTP: 0}
+        for turn in window.turns:
+            if turn.lane not in self._turn:
+                continue
+            found = lookup_source(window.matched[turn.lane]) if turn.lane in window.matched else None
+            source = found if turn.source == LOOKUP else turn.source
+            verdict = verdicts.get(turn.lane)
+            if verdict is not None and source is not None:
+                self.acceptance.observe(turn.lane, source, verdict.accepted, verdict.refused)
+            for name in (MTP, found):
+                if name is not None:
+                    drafts = turn.drafts if name == source else 0
+                    tried[name] = max(tried.get(name, 0), drafts)
+                    self.acceptance.fade(turn.lane, name, drafts)
+        for name, drafts in tried.items():
+            self.acceptance.fade_all(name, drafts)
 
     def leave(self, lane: int) -> None:
         """The lane is done or gone; its number may come back as another lane."""
@@ -214,6 +233,16 @@ class Scheduler:
         plan = allocate(candidates, self.costs, self._longest_s(), self.policy.most_rows, self._shape)
         self._shape = plan.shape
         return plan
+
+    def _tried(self, candidates: Sequence[Candidate], plan: Allocation) -> Allocation | None:
+        """A window that is not the planned one, as long as trials have cost little so far."""
+        self._trial += 1
+        trial = varied(candidates, plan, self._trial, self.costs)
+        if trial is None or trial.work.rows > self.policy.most_rows or trial.seconds > self._longest_s():
+            return None
+        loss = max(0.0, (1 - trial.speedup) * trial.seconds)
+        allowed = TRIAL_SHARE * self._served_s + FIRST_TRIALS * plan.seconds
+        return trial if self._trials_s + loss <= allowed else None
 
     def _longest_s(self) -> float:
         """How long a window of decoding lanes may take: SLOW_S, or two windows of one row where those are slower."""
@@ -265,7 +294,7 @@ class Scheduler:
             elif not demand.reading and demand.lane in drafts:
                 self._turn[demand.lane] = self._window
                 number, source = drafts[demand.lane], sources[demand.lane]
-                if number and source != MTP:
+                if demand.found.tokens:
                     matched[demand.lane] = demand.found.matched
                 named = None if not number else MTP if source == MTP else LOOKUP
                 turns.append(Turn(demand.lane, demand.known - demand.held, True, number, named))
@@ -273,8 +302,3 @@ class Scheduler:
         work = replace(work, rows=work.rows + rows, lanes=work.lanes + len(given), drawn=drawn, reach=reach)
         decode_s = plan.seconds if plan else 0.0
         return Window(tuple(turns), work, self.costs.seconds(work), decode_s, rows, matched)
-
-    @staticmethod
-    def _statistics(turn: Turn, window: Window) -> str | None:
-        """Under which name the drafts of a turn are counted."""
-        return lookup_source(window.matched[turn.lane]) if turn.source == LOOKUP else turn.source
