@@ -14,8 +14,8 @@ from operator import mul
 from statistics import median
 
 REACH_UNIT = 1024
-DECODE_MEMORY = 0.995
-PROMPT_MEMORY = 0.98
+MEMORY = 0.98
+FADING = 0.9995
 PRIOR_WEIGHT = 0.001
 LEARNING_WINDOWS = 16
 MOST_UNFITTED = 64
@@ -92,14 +92,12 @@ class CostModel:
         self.windows = 0
         self._shape = [*_SHAPE, *(a.prior for a in self.amounts)]
         size = len(self._shape)
-        # Two memories: thousands of decoding windows must not erase what a prompt's rows cost.
-        self._decode, self._prompt = _Evidence(size, DECODE_MEMORY), _Evidence(size, PROMPT_MEMORY)
+        # A memory for each kind of window: thousands of small ones must not erase what large ones cost.
+        self._kinds: dict[tuple[int, bool, bool], _Evidence] = {}
         self._theta = [GUESS_S] * size
         self._ratios: deque[float] = deque(maxlen=31)
         self._pending, self._pending_s = 0, 0.0
         self._spread = 0.3
-        self._odd: dict[int, int] = {}
-        self._kinds: dict[int, int] = {}
         self._publish()
 
     def seconds(self, work: Work) -> float:
@@ -138,50 +136,50 @@ class CostModel:
         if not (math.isfinite(seconds) and seconds > 0 and work.rows > 0):
             return
         expected = max(self.seconds(work), 1e-9)
-        seconds, trust = self._tamed(work, seconds, expected)
+        kind = (work.rows.bit_length(), work.steps > 0, work.drawn < work.rows)
+        evidence = self._kinds.get(kind)
+        if evidence is None:
+            evidence = self._kinds[kind] = _Evidence(len(self._shape))
+        seconds, trust = self._tamed(evidence, seconds, expected, reads=kind[2])
         self.windows += 1
+        evidence.last = self.windows
         row = self._row(work)
         self._ratios.append(seconds / sum(row))
         # The weight 1/(expected * seconds) makes errors relative, and the slow windows of a cold start light.
-        self._memory_of(work).add(row, seconds, trust / (expected * seconds))
+        evidence.add(row, seconds, trust / (expected * seconds))
         self._pending += 1
         self._pending_s += seconds
         if self._pending_s >= REFIT_S or self._pending >= min(1 + self.windows // LEARNING_WINDOWS, MOST_UNFITTED):
             self._refit()
 
-    def _tamed(self, work: Work, seconds: float, expected: float) -> tuple[float, float]:
+    def _tamed(self, kind: "_Evidence", seconds: float, expected: float, *, reads: bool) -> tuple[float, float]:
         """A duration drawn to the edge of what is usual (Huber's clipping), and how far it is trusted.
 
         Prompts come again whatever they seem to cost, so only a stall is clipped there. Where all rows decode, a
         surprise upwards is hardly believed before windows of that kind were seen a few times: sharing or drafts that
         seem dear are not tried again soon. Odd ones in a row are a change.
         """
-        kind = work.rows.bit_length() * 2 + (work.steps > 0)
-        seen = self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        kind.seen += 1
         if not self.windows:
             return seconds, 1.0
         error = math.log(seconds / expected)
-        if work.drawn < work.rows:
+        if reads:
             return expected * math.exp(min(error, PROMPT_LIMIT)), 1.0
-        if seen < FAMILIAR or self.windows < LEARNING_WINDOWS:
+        if kind.seen < FAMILIAR or self.windows < LEARNING_WINDOWS:
             if error <= NEW_LIMIT:
                 return seconds, 1.0
-            return expected * math.exp(min(error, 2 * NEW_LIMIT)), DOUBT if seen < FAMILIAR else 1.0
+            return expected * math.exp(min(error, 2 * NEW_LIMIT)), DOUBT if kind.seen < FAMILIAR else 1.0
         limit = max(CALMEST, 4 * self._spread)
         self._spread += 0.03 * (min(abs(error), limit) - self._spread)
         if abs(error) <= limit:
-            self._odd[kind] = 0
+            kind.odd = 0
             return seconds, 1.0
         side = 1 if error > 0 else -1
-        odd = self._odd.get(kind, 0)
-        odd = self._odd[kind] = odd + side if odd * side > 0 else side
-        if abs(odd) < REGIME_WINDOWS:
+        kind.odd = kind.odd + side if kind.odd * side > 0 else side
+        if abs(kind.odd) < REGIME_WINDOWS:
             return expected * math.exp(side * limit), 1.0
-        self._memory_of(work).weight *= 4.0
+        kind.weight *= 4.0
         return seconds, 1.0
-
-    def _memory_of(self, work: Work) -> "_Evidence":
-        return self._decode if work.drawn == work.rows else self._prompt
 
     def _row(self, work: Work) -> list[float]:
         """The window in units of the prior, so that all prices are of one size."""
@@ -195,8 +193,10 @@ class CostModel:
     def _refit(self) -> None:
         self._pending, self._pending_s = 0, 0.0
         scale = median(self._ratios)
-        a, b = _sum(self._decode, self._prompt)
         theta = self._theta
+        a, b = [[0.0] * len(theta) for _ in theta], [0.0] * len(theta)
+        for kind in self._kinds.values():
+            kind.add_to(a, b, self.windows)
         # Relative to the price itself, so that a price far from its prior is not held back by it.
         priors = [PRIOR_WEIGHT / max(value, scale) ** 2 for value in theta]
         least = LEAST_PRICE * scale
@@ -219,16 +219,18 @@ class CostModel:
 
 
 class _Evidence:
-    """The normal equations of windows seen, older ones fading: `a` x prices = `b`, both times `weight`."""
+    """The normal equations of the windows of one kind, older ones fading: `a` x prices = `b`, both times `weight`."""
 
-    def __init__(self, size: int, memory: float) -> None:
+    def __init__(self, size: int) -> None:
         self.a = [[0.0] * size for _ in range(size)]
         self.b = [0.0] * size
         self.weight = 1.0
-        self._memory = memory
+        self.seen = 0
+        self.last = 0
+        self.odd = 0
 
     def add(self, row: Sequence[float], seconds: float, weight: float) -> None:
-        self.weight /= self._memory
+        self.weight /= MEMORY
         weight *= self.weight
         used = [at for at, value in enumerate(row) if value]
         for i in used:
@@ -242,11 +244,13 @@ class _Evidence:
             self.b = [value / self.weight for value in self.b]
             self.weight = 1.0
 
-
-def _sum(one: _Evidence, other: _Evidence) -> tuple[list[list[float]], list[float]]:
-    u, v = 1 / one.weight, 1 / other.weight
-    a = [[x * u + y * v for x, y in zip(p, q, strict=True)] for p, q in zip(one.a, other.a, strict=True)]
-    return a, [x * u + y * v for x, y in zip(one.b, other.b, strict=True)]
+    def add_to(self, a: list[list[float]], b: list[float], now: int) -> None:
+        """Add these equations to others, faded by the windows since the last of this kind."""
+        share = FADING ** (now - self.last) / self.weight
+        for i, line in enumerate(self.a):
+            if line[i]:
+                a[i] = [x + share * y for x, y in zip(a[i], line, strict=True)]
+                b[i] += share * self.b[i]
 
 
 def _intervals(rows: int) -> tuple[int, int, int, int]:

@@ -19,7 +19,7 @@ DECODE_SHARE = 0.5
 MOST_OWED_S = 2.0
 LEARNING_WINDOWS = 16
 TRIAL_EVERY = 8
-TRIAL_SHARE = 0.01  # of the time served, lost at most by trying windows that are not expected to be the best
+TRIAL_SHARE = 0.005  # of the time served, lost at most by trying windows that are not expected to be the best
 FIRST_TRIALS = 4
 PLAN_S_A_LANE = 0.003  # served between two searches, a lane: so that planning takes about one hundredth of the time
 
