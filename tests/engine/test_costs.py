@@ -1,0 +1,119 @@
+"""Learned prices against numpy's least squares, against stalls, changes and cold starts."""
+
+import numpy as np
+import pytest
+
+from strata.engine.costs import Amount, CostModel, DistinctExperts, Work
+
+
+def windows(count: int, seed: int = 0) -> list[Work]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        lanes, drafts = int(rng.integers(1, 12)), int(rng.integers(0, 4))
+        prompt = int(rng.choice([0, 0, 0, 16, 100, 600]))
+        rows = lanes * (1 + drafts) + prompt
+        made.append(
+            Work(rows, lanes + (prompt > 0), rows - prompt, drafts, drafts * lanes, reach=rows * int(rng.integers(5000)))
+        )
+    return made
+
+
+def true_seconds(w: Work) -> float:
+    rows = 0.002 * min(w.rows, 4) + 0.001 * max(0, w.rows - 4)
+    return 0.01 + rows + 0.0007 * w.drawn + 0.0004 * w.lanes + 0.003 * w.steps + 0.0006 * w.drafted + 1e-7 * w.reach
+
+
+def taught(count: int, noise: float = 0.0, stall: float = 0.0, seed: int = 0) -> CostModel:
+    model, rng = CostModel(), np.random.default_rng(seed)
+    for work in windows(count, seed):
+        seconds = true_seconds(work) * (1 + noise * rng.uniform(-1, 1))
+        model.observe(work, seconds * (40 if rng.random() < stall else 1))
+    return model
+
+
+def worst(model: CostModel, price=true_seconds) -> float:
+    """The largest relative error over windows like those seen."""
+    return max(abs(model.seconds(work) / price(work) - 1) for work in windows(200, seed=99))
+
+
+def test_prices_predict_as_well_as_a_library_fit() -> None:
+    """[No relative weight; a step of the solver without the other prices.]"""
+    model, seen = taught(600, noise=0.05), windows(600)
+    rng = np.random.default_rng(0)
+    features = np.array([_features(work) for work in seen])
+    seconds = np.array([true_seconds(work) * (1 + 0.05 * rng.uniform(-1, 1)) for work in seen])
+    fitted = np.linalg.lstsq(features / seconds[:, None], np.ones(len(seen)), rcond=None)[0]
+    ours = [abs(model.seconds(w) / true_seconds(w) - 1) for w in windows(200, seed=99)]
+    numpys = [abs(np.dot(_features(w), fitted) / true_seconds(w) - 1) for w in windows(200, seed=99)]
+    assert max(ours) < max(numpys) + 0.05
+    assert np.mean(ours) < 0.03
+
+
+def _features(w: Work) -> list[float]:
+    return [1, min(w.rows, 4), max(0, w.rows - 4), w.drawn, w.lanes, w.steps, w.drafted, w.reach]
+
+
+def test_no_price_is_negative_and_no_window_free() -> None:
+    """A world whose larger windows are cheaper. [Prices without the clipping.]"""
+    model = CostModel()
+    for n in range(300):
+        rows = 1 + n % 20
+        model.observe(Work(rows, rows, rows), 0.030 - 0.001 * rows)
+    prices = [model.drawn, model.lane, model.step, model.drafted, model.reach]
+    assert min(prices) >= 0
+    assert [model.rows_seconds(n) for n in range(1, 50)] == sorted(model.rows_seconds(n) for n in range(1, 50))
+    assert model.rows_seconds(1) > 0
+
+
+def test_stalls_spoil_nothing() -> None:
+    """[Durations taken as they are: the worst error is above 1.]"""
+    assert worst(taught(600, noise=0.05, stall=0.02)) < 0.15
+
+
+def test_a_lasting_change_is_learned_within_fifty_windows() -> None:
+    """[Clipping without an end.]"""
+    model = taught(400)
+    for work in windows(400, seed=5)[:150]:
+        model.observe(work, 3 * true_seconds(work))
+    assert worst(model, lambda work: 3 * true_seconds(work)) < 0.35
+
+
+def test_a_cold_start_does_not_last() -> None:
+    """The first windows read the model from disk. [The first observation sets the scale for good.]"""
+    model = CostModel()
+    for n, work in enumerate(windows(120)):
+        model.observe(work, true_seconds(work) * (100 if n < 3 else 1))
+    assert worst(model) < 0.25
+
+
+def test_thousands_of_small_windows_leave_the_price_of_large_ones() -> None:
+    """[One memory for all kinds of windows.]"""
+    model = CostModel()
+    for rows in (64, 256, 512, 512):
+        model.observe(Work(rows), 0.01 + 0.004 * rows)
+    for _ in range(3000):
+        model.observe(Work(1, 1, 1), 0.014)
+    assert model.seconds(Work(512)) == pytest.approx(0.01 + 0.004 * 512, rel=0.15)
+
+
+def test_counted_amounts_have_their_own_price() -> None:
+    """Experts read by the CPU: the same rows cost what they read. [Counted amounts are ignored.]"""
+    use = DistinctExperts(chosen=480)
+    model, rng = CostModel([Amount("experts", 0.001, use.expected)]), np.random.default_rng(1)
+    for _ in range(500):
+        rows = int(rng.integers(1, 9))
+        experts = 480 * rows**0.7 * rng.uniform(0.5, 1.5)
+        use.observe(rows, experts)
+        model.observe(Work(rows, rows, rows, amounts={"experts": experts}), 0.005 + 0.001 * rows + 2e-5 * experts)
+    assert use.growth == pytest.approx(0.7, abs=0.12)
+    few, many = (model.seconds(Work(4, 4, 4, amounts={"experts": n})) for n in (500, 2000))
+    assert many - few == pytest.approx(2e-5 * 1500, rel=0.1)
+    assert model.seconds(Work(4, 4, 4)) == pytest.approx(0.009 + 2e-5 * 480 * 4**0.7, rel=0.1)
+
+
+def test_nonsense_is_no_observation() -> None:
+    model = CostModel()
+    for seconds in (0.0, -1.0, float("nan"), float("inf")):
+        model.observe(Work(1, 1, 1), seconds)
+    assert model.windows == 0
