@@ -1,4 +1,4 @@
-"""Worlds of costs for the simulation: what windows may truly cost, in shapes that the model of prices has or has not."""
+"""Worlds of costs for the simulation: what windows may truly cost, in shapes that the model of prices has or lacks."""
 
 from collections.abc import Callable
 

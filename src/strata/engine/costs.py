@@ -1,17 +1,22 @@
 """What a window costs, learned while serving: seconds as a sum of non-negative prices. Pure: it is told every duration.
 
 Least squares with exponential forgetting and a weak prior (a ridge towards the usual proportions of the prices), solved
-by coordinate descent with clipping at zero: Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23, for
-the problem; Franc, Hlavac and Navara (2005) for the solver. Errors are relative, so that a window of one row counts as
-much as a window of thousands. Rows are priced in intervals, so any growing, piecewise linear cost can be learned.
+by block principal pivoting (Portugal, Judice and Vicente, A Comparison of Block Pivoting and Interior-Point Algorithms
+for Linear Least Squares Problems with Nonnegative Variables, 1994). Errors are relative, so that a window of one row
+counts as much as a window of thousands. Rows are priced in intervals, so any growing, piecewise linear cost can be
+learned.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import mul
 from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
 
 REACH_UNIT = 1024
 MEMORY = 0.98
@@ -20,12 +25,12 @@ PRIOR_WEIGHT = 0.001
 LEARNING_WINDOWS = 16
 MOST_UNFITTED = 64
 REFIT_S = 0.05
-SWEEPS = 12
-REGIME_WINDOWS = 4
+PIVOTS = 10
+REGIME_WINDOWS = 3
 CALMEST = 0.1
 FAMILIAR = 3
 NEW_LIMIT = 0.5
-PROMPT_LIMIT = 1.5
+PROMPT_LIMIT = 0.5
 DOUBT = 0.02
 LARGEST_WEIGHT = 1e9
 LEAST_PRICE = 0.01  # of the prior: a window is never free
@@ -94,7 +99,7 @@ class CostModel:
         size = len(self._shape)
         # A memory for each kind of window: thousands of small ones must not erase what large ones cost.
         self._kinds: dict[tuple[int, bool, bool], _Evidence] = {}
-        self._theta = [GUESS_S] * size
+        self._theta: Floats = np.full(size, GUESS_S)
         self._ratios: deque[float] = deque(maxlen=31)
         self._pending, self._pending_s = 0, 0.0
         self._spread = 0.3
@@ -155,21 +160,19 @@ class CostModel:
     def _tamed(self, kind: "_Evidence", seconds: float, expected: float, *, reads: bool) -> tuple[float, float]:
         """A duration drawn to the edge of what is usual (Huber's clipping), and how far it is trusted.
 
-        Prompts come again whatever they seem to cost, so only a stall is clipped there. Where all rows decode, a
-        surprise upwards is hardly believed before windows of that kind were seen a few times: sharing or drafts that
-        seem dear are not tried again soon. Odd ones in a row are a change.
+        Where all rows decode, a surprise upwards is hardly believed before windows of that kind were seen a few times:
+        sharing or drafts that seem dear are not tried again soon. Prompts come again whatever they seem to cost. Odd
+        ones in a row are a change, and so soon for other kinds of windows too, if it shows in two of them.
         """
         kind.seen += 1
         if not self.windows:
             return seconds, 1.0
         error = math.log(seconds / expected)
-        if reads:
-            return expected * math.exp(min(error, PROMPT_LIMIT)), 1.0
         if kind.seen < FAMILIAR or self.windows < LEARNING_WINDOWS:
-            if error <= NEW_LIMIT:
+            if error <= NEW_LIMIT or reads:
                 return seconds, 1.0
             return expected * math.exp(min(error, 2 * NEW_LIMIT)), DOUBT if kind.seen < FAMILIAR else 1.0
-        limit = max(CALMEST, 4 * self._spread)
+        limit = max(PROMPT_LIMIT if reads else CALMEST, 4 * self._spread)
         self._spread += 0.03 * (min(abs(error), limit) - self._spread)
         if abs(error) <= limit:
             kind.odd = 0
@@ -179,6 +182,10 @@ class CostModel:
         if abs(kind.odd) < REGIME_WINDOWS:
             return expected * math.exp(side * limit), 1.0
         kind.weight *= 4.0
+        others = [k for k in self._kinds.values() if k is not kind]
+        if any(k.odd * side >= REGIME_WINDOWS and self.windows - k.last < 50 for k in others):
+            for other in others:
+                other.weight *= 1.5
         return seconds, 1.0
 
     def _row(self, work: Work) -> list[float]:
@@ -193,26 +200,20 @@ class CostModel:
     def _refit(self) -> None:
         self._pending, self._pending_s = 0, 0.0
         scale = median(self._ratios)
-        theta = self._theta
-        a, b = [[0.0] * len(theta) for _ in theta], [0.0] * len(theta)
+        size = len(self._theta)
+        a, b = np.zeros((size, size)), np.zeros(size)
         for kind in self._kinds.values():
-            kind.add_to(a, b, self.windows)
+            share = FADING ** (self.windows - kind.last) / kind.weight
+            a += share * kind.a
+            b += share * kind.b
         # Relative to the price itself, so that a price far from its prior is not held back by it.
-        priors = [PRIOR_WEIGHT / max(value, scale) ** 2 for value in theta]
-        least = LEAST_PRICE * scale
-        for _ in range(SWEEPS):
-            change = 0.0
-            for j, line in enumerate(a):
-                rest = b[j] + priors[j] * scale - sum(map(mul, line, theta)) + line[j] * theta[j]
-                value = max(least, rest / (line[j] + priors[j]))
-                change = max(change, abs(value - theta[j]))
-                theta[j] = value
-            if change < 1e-3 * scale:
-                break
+        prior = PRIOR_WEIGHT / np.maximum(self._theta, scale) ** 2
+        a[np.diag_indices(size)] += prior
+        self._theta = _non_negative(a, b + prior * scale, LEAST_PRICE * scale)
         self._publish()
 
     def _publish(self) -> None:
-        self._prices = [t * s for t, s in zip(self._theta, self._shape, strict=True)]
+        self._prices = [float(t) * s for t, s in zip(self._theta, self._shape, strict=True)]
         _, _, _, _, _, self.drawn, self.lane, self.step, self.drafted, reach = self._prices[: len(_SHAPE)]
         self.reach = reach / REACH_UNIT
         self._memo: dict[int, float] = {}
@@ -222,8 +223,8 @@ class _Evidence:
     """The normal equations of the windows of one kind, older ones fading: `a` x prices = `b`, both times `weight`."""
 
     def __init__(self, size: int) -> None:
-        self.a = [[0.0] * size for _ in range(size)]
-        self.b = [0.0] * size
+        self.a = np.zeros((size, size))
+        self.b = np.zeros(size)
         self.weight = 1.0
         self.seen = 0
         self.last = 0
@@ -231,26 +232,28 @@ class _Evidence:
 
     def add(self, row: Sequence[float], seconds: float, weight: float) -> None:
         self.weight /= MEMORY
-        weight *= self.weight
-        used = [at for at, value in enumerate(row) if value]
-        for i in used:
-            wi = row[i] * weight
-            self.b[i] += wi * seconds
-            line = self.a[i]
-            for j in used:
-                line[j] += wi * row[j]
+        scaled = np.array(row) * (weight * self.weight)
+        self.a += np.multiply.outer(scaled, row)
+        self.b += scaled * seconds
         if self.weight > LARGEST_WEIGHT:
-            self.a = [[value / self.weight for value in line] for line in self.a]
-            self.b = [value / self.weight for value in self.b]
+            self.a /= self.weight
+            self.b /= self.weight
             self.weight = 1.0
 
-    def add_to(self, a: list[list[float]], b: list[float], now: int) -> None:
-        """Add these equations to others, faded by the windows since the last of this kind."""
-        share = FADING ** (now - self.last) / self.weight
-        for i, line in enumerate(self.a):
-            if line[i]:
-                a[i] = [x + share * y for x, y in zip(a[i], line, strict=True)]
-                b[i] += share * self.b[i]
+
+def _non_negative(a: Floats, b: Floats, least: float) -> Floats:
+    """The x >= `least` that minimizes x'ax/2 - b'x, for a positive definite `a`."""
+    free = np.ones(len(b), dtype=bool)
+    x = np.full(len(b), least)
+    for _ in range(PIVOTS):
+        x[~free] = least
+        x[free] = np.linalg.solve(a[np.ix_(free, free)], b[free] - least * a[np.ix_(free, ~free)].sum(axis=1))
+        wrong = np.where(free, x < least, a @ x < b)
+        if not wrong.any():
+            break
+        free ^= wrong
+    bounded: Floats = np.maximum(x, least)
+    return bounded
 
 
 def _intervals(rows: int) -> tuple[int, int, int, int]:
