@@ -1,9 +1,11 @@
 """Learned prices against numpy's least squares, against stalls, changes and cold starts."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from strata.engine.costs import Amount, CostModel, DistinctExperts, Work
+from strata.engine.costs import Amount, CostModel, DistinctExperts, Work, _non_negative
 
 
 def windows(count: int, seed: int = 0) -> list[Work]:
@@ -32,9 +34,9 @@ def taught(count: int, noise: float = 0.0, stall: float = 0.0, seed: int = 0) ->
     return model
 
 
-def worst(model: CostModel, price=true_seconds) -> float:
+def worst(model: CostModel) -> float:
     """The largest relative error over windows like those seen."""
-    return max(abs(model.seconds(work) / price(work) - 1) for work in windows(200, seed=99))
+    return max(abs(model.seconds(work) / true_seconds(work) - 1) for work in windows(200, seed=99))
 
 
 def test_prices_predict_as_well_as_a_library_fit() -> None:
@@ -66,6 +68,24 @@ def test_no_price_is_negative_and_no_window_free() -> None:
     assert model.rows_seconds(1) > 0
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_the_solver_finds_the_best_of_all_active_sets(seed: int) -> None:
+    """[Negative prices set to zero afterwards.]"""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((9, 5))
+    a, b, least = x.T @ x + 0.01 * np.eye(5), x.T @ rng.standard_normal(9), 0.05
+    found = _non_negative(a, b, least)
+    worths = []
+    for free in itertools.product([False, True], repeat=5):
+        f, y = np.array(free), np.full(5, least)
+        if f.any():
+            y[f] = np.linalg.solve(a[np.ix_(f, f)], b[f] - least * a[np.ix_(f, ~f)].sum(axis=1))
+        if (y >= least - 1e-12).all():
+            worths.append(y @ a @ y / 2 - b @ y)
+    assert (found >= least).all()
+    assert found @ a @ found / 2 - b @ found == pytest.approx(min(worths), abs=1e-9)
+
+
 def test_stalls_spoil_nothing() -> None:
     """[Durations taken as they are: the worst error is above 1.]"""
     assert worst(taught(600, noise=0.05, stall=0.02)) < 0.15
@@ -74,9 +94,10 @@ def test_stalls_spoil_nothing() -> None:
 def test_a_lasting_change_is_learned_soon() -> None:
     """[Clipping without an end.]"""
     model = taught(400)
-    for work in windows(400, seed=5)[:200]:
+    for work in windows(400, seed=5)[:120]:
         model.observe(work, 3 * true_seconds(work))
-    assert worst(model, lambda work: 3 * true_seconds(work)) < 0.45
+    errors = [abs(model.seconds(work) / (3 * true_seconds(work)) - 1) for work in windows(200, seed=99)]
+    assert np.mean(errors) < 0.2
 
 
 def test_a_cold_start_does_not_last() -> None:
@@ -92,7 +113,7 @@ def test_thousands_of_small_windows_leave_the_price_of_large_ones() -> None:
     model = CostModel()
     for rows in (64, 256, 512, 512):
         model.observe(Work(rows), 0.01 + 0.004 * rows)
-    for _ in range(3000):
+    for _ in range(4000):
         model.observe(Work(1, 1, 1), 0.014)
     assert model.seconds(Work(512)) == pytest.approx(0.01 + 0.004 * 512, rel=0.15)
 

@@ -125,8 +125,10 @@ def test_what_is_not_tried_fades_into_another_try() -> None:
 
 
 def test_an_unlikely_draft_ends_the_chain() -> None:
+    """[The least chance is asked of the whole chain.]"""
     acceptance = Acceptance()
     for _ in range(200):
         acceptance.observe(0, MTP, 1, refused=True)
     assert len(acceptance.chances(0, MTP, 4, least=0.3)) == 1
     assert len(acceptance.chances(0, MTP, 4, least=0.0)) == 4
+    assert len(Acceptance().chances(0, MTP, 4, least=0.5)) == 2, "0.6 and 0.54, though both together are less likely"

@@ -58,7 +58,8 @@ def test_following_another_history_is_starting_with_it(first: list[int], second:
 def test_large_token_ids_are_told_apart() -> None:
     """[Keys of fewer bits than a token has.]"""
     big = 2**31 - 1
-    assert Lookup([1, 2, 3, 9, 1 + big - 1, 2, 3]).draft(1) == NOTHING
+    assert Lookup([1, 2, 3, 9, 0, 2 + 2**16, 3]).draft(1) == NOTHING
+    assert Lookup([1, 2, 3, 9, big, 2, 3]).draft(1) == NOTHING
     assert Lookup([big, big, big - 1, 5, big, big, big - 1]).draft(2) == Proposal((5, big), 3)
 
 
