@@ -98,17 +98,23 @@ def test_a_lane_alone_drafts_nearly_as_well_as_with_hindsight(world: str, accept
     job = Job(200, 800, accept=accept)
     simulate([job], WORLDS[world], scheduler, keep=False)
     trace = simulate([job], WORLDS[world], scheduler, keep=False)
-    assert serial_seconds([job], WORLDS[world], 4) / (trace.clock - trace.stalled) >= 0.93
+    assert serial_seconds([job], WORLDS[world], 4) / (trace.clock - trace.stalled) >= 0.9
 
 
-def test_what_the_plan_never_shows_is_tried() -> None:
-    """Windows that pay from the first day on are not the best: only others tell. [No trials; trials without a limit.]"""
-    for world, lanes in (("crowded", 2), ("convex", 2)):
-        jobs = [Job(60, 600, accept=0.9) for _ in range(lanes)]
-        trace = serve(jobs, world, Policy(mtp_depth=4))
-        decoded = [(took, window) for _, took, window, _ in trace.windows if not window.prompt_rows]
-        seconds = sum(took for took, _ in decoded)
-        assert serial_seconds([replace(job, prompt=1) for job in jobs], WORLDS[world], 4) / seconds >= 0.95
+@pytest.mark.parametrize(
+    ("world", "lanes", "answer", "accept", "least"),
+    [("own experts", 1, 700, 0.9, 0.93), ("small model", 2, 400, 0.0, 1.04), ("drafts costly", 2, 400, 0.0, 1.44)],
+)
+def test_what_the_plan_never_shows_is_tried(world: str, lanes: int, answer: int, accept: float, least: float) -> None:
+    """What pays from the first window on need not be the best: only other windows tell.
+
+    [No trials (0.83, 1.00, 1.48); trials whatever they cost (0.97, 1.09, 1.39).]
+    """
+    jobs = [Job(100 + 37 * n, answer, accept=accept) for n in range(lanes)]
+    scheduler = Scheduler(Policy(mtp_depth=4))
+    simulate(jobs, WORLDS[world], scheduler, keep=False)
+    trace = simulate(jobs, WORLDS[world], scheduler, keep=False)
+    assert serial_seconds(jobs, WORLDS[world], 4) / trace.clock >= least
 
 
 def test_lanes_that_differ_lose_nothing_by_company() -> None:
@@ -184,13 +190,13 @@ def test_decoding_keeps_its_share_beside_a_long_prompt(world: str, share: float)
 
     [Prompts in every window whatever they owe; nothing owed for a window's prompt part.]
     """
-    trace = serve([Job(20, 4000, accept=0.0), Job(20, 4000, accept=0.0), Job(6000, 1, arrival=0.5)], world,
-                  Policy(decode_share=share))  # fmt: skip
+    jobs = [Job(20, 1500, accept=0.0), Job(20, 1500, accept=0.0), Job(3000, 1, arrival=0.5)]
+    trace = serve(jobs, world, Policy(decode_share=share))
     price = WORLDS[world].price
     decode = read = 0.0
     end = trace.served[2].first
     for begun, took, window, _ in trace.windows:
-        if 2.0 <= begun < end:
+        if 1.5 <= begun < end:
             lanes = [turn for turn in window.turns if turn.lane < 2]
             rows = len(lanes)
             alone = price(replace(window.work, rows=rows, lanes=rows, drawn=rows, reach=0), begun) if rows else 0.0
@@ -202,7 +208,7 @@ def test_decoding_keeps_its_share_beside_a_long_prompt(world: str, share: float)
 
 def test_prompts_get_what_the_share_leaves_them() -> None:
     """[The smallest efficient chunk, whatever decoding lanes leave.]"""
-    jobs = [Job(20, 3000, accept=0.0), Job(20_000, 1)]
+    jobs = [Job(20, 1500, accept=0.0), Job(10_000, 1)]
     ends = [serve(jobs, "cheap rows", Policy(decode_share=share)).served[1].first for share in (0.0, 0.25, 1.0)]
     assert ends[0] < 1.02 * ends[1] < 0.95 * ends[2]
     assert serve([jobs[1]], "cheap rows").served[0].first > 0.6 * ends[1]

@@ -103,6 +103,7 @@ class CostModel:
         self._ratios: deque[float] = deque(maxlen=31)
         self._pending, self._pending_s = 0, 0.0
         self._spread = 0.3
+        self._odd = 0
         self._publish()
 
     def seconds(self, work: Work) -> float:
@@ -162,7 +163,7 @@ class CostModel:
 
         Where all rows decode, a surprise upwards is hardly believed before windows of that kind were seen a few times:
         sharing or drafts that seem dear are not tried again soon. Prompts come again whatever they seem to cost. Odd
-        ones in a row are a change, and so soon for other kinds of windows too, if it shows in two of them.
+        ones of a kind in a row are a change; odd windows of all kinds in a row make all that was seen older.
         """
         kind.seen += 1
         if not self.windows:
@@ -175,17 +176,17 @@ class CostModel:
         limit = max(PROMPT_LIMIT if reads else CALMEST, 4 * self._spread)
         self._spread += 0.03 * (min(abs(error), limit) - self._spread)
         if abs(error) <= limit:
-            kind.odd = 0
+            kind.odd = self._odd = 0
             return seconds, 1.0
         side = 1 if error > 0 else -1
         kind.odd = kind.odd + side if kind.odd * side > 0 else side
-        if abs(kind.odd) < REGIME_WINDOWS:
+        self._odd = self._odd + side if self._odd * side > 0 else side
+        if max(abs(kind.odd), abs(self._odd) - 2) < REGIME_WINDOWS:
             return expected * math.exp(side * limit), 1.0
         kind.weight *= 4.0
-        others = [k for k in self._kinds.values() if k is not kind]
-        if any(k.odd * side >= REGIME_WINDOWS and self.windows - k.last < 50 for k in others):
-            for other in others:
-                other.weight *= 1.5
+        if abs(self._odd) - 2 >= REGIME_WINDOWS:
+            for every in self._kinds.values():
+                every.weight *= 1.5
         return seconds, 1.0
 
     def _row(self, work: Work) -> list[float]:
