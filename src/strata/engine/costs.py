@@ -33,6 +33,10 @@ NEW_LIMIT = 0.5
 PROMPT_LIMIT = 0.5
 DOUBT = 0.02
 LARGEST_WEIGHT = 1e9
+# Short windows come by the hundred a second: once they are known, one in four is looked at.
+SHORT_S = 0.003
+SHORT_KNOWN = 256
+SHORT_EVERY = 4
 LEAST_PRICE = 0.01  # of the prior: a window is never free
 GUESS_S = 0.01
 
@@ -95,6 +99,7 @@ class CostModel:
     def __init__(self, amounts: Sequence[Amount] = ()) -> None:
         self.amounts = tuple(amounts)
         self.windows = 0
+        self._told = 0
         self._shape = [*_SHAPE, *(a.prior for a in self.amounts)]
         size = len(self._shape)
         # A memory for each kind of window: thousands of small ones must not erase what large ones cost.
@@ -140,6 +145,9 @@ class CostModel:
     def observe(self, work: Work, seconds: float) -> None:
         """A window of `work` took `seconds`. A stall counts as a slow window only; a lasting change is learned fast."""
         if not (math.isfinite(seconds) and seconds > 0 and work.rows > 0):
+            return
+        self._told += 1
+        if seconds < SHORT_S and self.windows > SHORT_KNOWN and self._told % SHORT_EVERY:
             return
         expected = max(self.seconds(work), 1e-9)
         kind = (work.rows.bit_length(), work.steps > 0, work.drawn < work.rows)
