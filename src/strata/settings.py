@@ -20,6 +20,7 @@ class Variable:
     default: int | float | str
     help: str
     minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] | None = None
 
 
@@ -66,6 +67,14 @@ VARIABLES: tuple[Variable, ...] = (
         "seconds without a line from the engine during a request after which the server restarts it (0: never)",
         minimum=0,
     ),
+    Variable(
+        "STRATA_BATCH_DECODE_SHARE",
+        float,
+        0.5,
+        "seconds of decoding that go with a second of reading prompts while both wait (0: prompts first)",
+        minimum=0,
+        maximum=1,
+    ),
     Variable("STRATA_API_KEY", str, "", "API key (or several, comma separated) that clients must send"),
 )
 _BY_NAME: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
@@ -85,4 +94,6 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
         raise UsageError(f"{name}={text!r} must be one of {', '.join(variable.choices)}.")
     if variable.minimum is not None and not value >= variable.minimum:
         raise UsageError(f"{name}={text} must be at least {variable.minimum:g}.")
+    if variable.maximum is not None and not value <= variable.maximum:
+        raise UsageError(f"{name}={text} must be at most {variable.maximum:g}.")
     return value

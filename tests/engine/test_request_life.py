@@ -207,4 +207,4 @@ def test_a_failed_window_ends_its_request_only(token: int, reason: str) -> None:
 def test_an_adapted_chunk_follows_the_speed_of_windows() -> None:
     talk = Talk(context=4000, chunk=None, turn_id=None)
     talk.ask([1] * 1000, 1)
-    assert [rows for _, rows in talk.model.windows] == [64, 128, 256, 512, 40], "windows of 0.25 s may grow"
+    assert [rows for _, rows in talk.model.windows] == [32, 128, 512, 328], "windows of 0.25 s may grow"

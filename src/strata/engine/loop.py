@@ -20,7 +20,8 @@ from strata.engine.channel import Disconnected, Inbox, Order
 from strata.engine.conversation import Conversation
 from strata.engine.lane import Lane, Phase, check, turn_start
 from strata.engine.protocol import Done, Err, Gen, Progress, Report, Resume, Reused, Token
-from strata.engine.scheduler import FIRST_CHUNK, LARGEST_CHUNK, adapted_chunk, next_window
+from strata.engine.reading import LARGEST_CHUNK
+from strata.engine.scheduler import DECODE_SHARE, Policy, Scheduler
 from strata.engine.window import compute
 from strata.errors import RequestError, StrataError
 
@@ -32,7 +33,10 @@ log = logs.get("engine")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine was started with. `chunk` prompt tokens a window; None: adapted to its speed, up to `largest`."""
+    """What an engine was started with. `chunk` prompt tokens a window; None: adapted to its speed, up to `largest`.
+
+    `decode_share`: seconds of decoding that go with a second of reading while both wait.
+    """
 
     context: int
     eos_ids: tuple[int, ...]
@@ -40,6 +44,7 @@ class Limits:
     chunk: int | None = None
     largest_chunk: int = LARGEST_CHUNK
     checkpoints: int = 6
+    decode_share: float = DECODE_SHARE
 
 
 def _unwatched(what: str) -> AbstractContextManager[None]:
@@ -69,7 +74,8 @@ class Engine:
         self._emit = emit
         self._watch = watch
         self._clock = clock
-        self._chunk = limits.chunk or min(FIRST_CHUNK, limits.largest_chunk)
+        policy = Policy(limits.decode_share, chunk=limits.chunk, largest_chunk=limits.largest_chunk)
+        self.scheduler = Scheduler(policy)
         self._served = 0
 
     def run(self, inbox: Inbox) -> None:
@@ -101,6 +107,8 @@ class Engine:
             # The failed window may have spoilt states that were kept on the way.
             self.conversation.forget()
             raise
+        finally:
+            self.scheduler.leave(lane.number)
         if lane.request.ckpt:
             self.conversation.keep(lane.state)
         order.finished = True
@@ -127,14 +135,12 @@ class Engine:
     def _step(self, lane: Lane, order: Order, report: "_Report") -> None:
         """One window: schedule, compute, keep, draw, tell."""
         reading = lane.phase is Phase.READING
-        turns = next_window([lane.demand()], self._chunk)
-        rows = sum(turn.count for turn in turns)
+        window = self.scheduler.window([lane.demand()])
         begun = self._clock()
-        with self._watch(f"a window of {rows} rows at {lane.held} of {len(lane.tokens)} tokens"):
-            logits = compute(self.model, {lane.number: lane}, turns)
+        with self._watch(f"a window of {window.work.rows} rows at {lane.held} of {len(lane.tokens)} tokens"):
+            logits = compute(self.model, {lane.number: lane}, window.turns)
+        self.scheduler.measured(window, self._clock() - begun)
         if reading:
-            if self.limits.chunk is None:
-                self._chunk = adapted_chunk(self._chunk, rows, self._clock() - begun, self.limits.largest_chunk)
             report.progress()
             if lane.at_mark:
                 self.conversation.checkpoint(lane.state, pinned=lane.held == lane.request.pin)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strata.engine.scheduler import LARGEST_CHUNK
+from strata.engine.reading import LARGEST_CHUNK
 from strata.errors import UsageError
 
 USAGE = """\

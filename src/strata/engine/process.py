@@ -102,6 +102,7 @@ def _limits(options: Options, model: strata.model.Model) -> Limits:
         chunk=options.chunk,
         largest_chunk=options.largest_chunk,
         checkpoints=options.prompt_cache,
+        decode_share=settings.read("STRATA_BATCH_DECODE_SHARE"),
     )
 
 
