@@ -22,7 +22,7 @@ from strata.memory.keeper import Keeper, MemoryLimits
 from strata.memory.machine import available_bytes
 from strata.memory.marks import Why
 from strata.memory.parking import Parking
-from strata.memory.policy import Asking, PoolFull
+from strata.memory.policy import Asking, PoolFull, refusal
 from strata.memory.pool import CHUNK, Pool, chunks
 from strata.memory.sizes import Sizes
 
@@ -120,6 +120,8 @@ class Memory(Generic[S]):
             admission.made.append((node, live_of(node)))
         else:
             self._books.tree.touch(node)
+            if live_of(node).why is Why.END:
+                live_of(node).why = why
         if conversation is not None:
             self._books.own(conversation, node)
         if why in (Why.ROOT, Why.PIN):
@@ -293,15 +295,17 @@ class Memory(Generic[S]):
         need, chain = chunks(request.end), _partial(parked.lengths[1:])
         whole = request.keep and index == 0
         with_chain = whole and not self._keeper.would_refuse(need + chain, request.replaced)
+        if self._keeper.would_refuse(need, request.replaced):
+            raise PoolFull(refusal(self._pool.tokens))
+        states = self._parking.states(parked)  # a damaged file is found before anybody gives way
         self._keeper.make_room(Asking.ADMISSION, need + chain if with_chain else need, request.replaced)
         self._parking.touch(parked)
-        states = self._parking.states(parked)
-        log.info("restored %d tokens of a parked conversation of %d", node.length, parked.lengths[0])
+        log.info("restored %d tokens of a parked conversation of %d", states[index].length, parked.lengths[0])
         if not whole:
             holder = self._pool.new()
-            self._pool.reserve(holder, 0, node.length)
+            self._pool.reserve(holder, 0, states[index].length)
             conversation = self._books.open(request.place) if request.keep else None
-            return self._seat(request, states[index].copy(), holder, conversation)
+            return self._seat(request, states[index], holder, conversation)
         owner = self._keeper.revive(states if with_chain else states[:1], request.place)
         owner.files = [*parked.older, *([] if parked.path is None else [parked])]
         self._parking.leave_ram(parked)

@@ -134,7 +134,9 @@ class Parking(Generic[S]):
         return parked
 
     def touch(self, parked: Parked[S]) -> None:
-        """It was used."""
+        """It was used, if it is still there."""
+        if parked not in self._parked:
+            return
         self._parked.remove(parked)
         self._parked.append(parked)
         if parked.path is not None:
@@ -144,10 +146,9 @@ class Parking(Generic[S]):
                 log.warning("%s: its time of use cannot be noted (%s)", parked.path, error.strerror)
 
     def states(self, parked: Parked[S]) -> list[S]:
-        """The states, from RAM or from the file; they stay parked. ConversationFileError: it is lost (and said)."""
+        """Copies of the states, or those in the file; they stay parked. ConversationFileError: it is lost (and said)."""
         if parked.states is not None:
-            # The writer still reads the states themselves.
-            return [state.copy() for state in parked.states] if parked in self._writing else parked.states
+            return [state.copy() for state in parked.states]  # the writer may be reading the states themselves
         assert parked.path is not None
         begun = time.perf_counter()
         try:
