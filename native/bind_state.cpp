@@ -91,9 +91,11 @@ nb::tuple cache_lengths(Lane& self, std::size_t slot) {
 void read_cache(Lane& self, std::size_t slot, Array<std::uint8_t, 3> k, Array<std::uint8_t, 3> v,
                 Array<std::uint8_t, 3> index, Array<float, 1> open) {
     const AttentionCache& c = cache_of(self, slot);
-    rows_out(c.k, c.length, k);
-    rows_out(c.v, c.length, v);
-    rows_out(c.index, c.ratio ? c.length / c.ratio : 0, index);
+    if (k.shape(0) + v.shape(0) + index.shape(0) > 0) {  // none: only the open keys are asked for
+        rows_out(c.k, c.length, k);
+        rows_out(c.v, c.length, v);
+        rows_out(c.index, c.ratio ? c.length / c.ratio : 0, index);
+    }
     need(open.size() <= c.open.size(), "open keys do not fit");
     std::copy_n(c.open.data(), open.size(), open.data());
 }

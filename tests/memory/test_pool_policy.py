@@ -21,7 +21,8 @@ from strata.memory.policy import (
     refusal,
 )
 
-REFUSED = [Refuse("KV pool full: the decoding lanes hold all 25600 cells of --kv-pool-tokens; try again when one finishes")]
+FULL = "KV pool full: the decoding lanes hold all 25600 cells of --kv-pool-tokens; try again when one finishes"
+REFUSED = [Refuse(FULL)]
 
 
 @dataclass
@@ -53,7 +54,8 @@ CASES = [
          2, [(1, CACHED, 5, 0, [0, 1]), (2, CACHED, 4, 1, [2, 3]), (3, CACHED, 6, 2, [4, 5])], [GiveWay(2)]),
     Case("then the lower slot", 2, [(1, CACHED, 5, 1, [0, 1]), (2, CACHED, 5, 0, [2, 3])], [GiveWay(2)]),
     Case("as many as it takes, no more",
-         3, [(1, CACHED, 1, 0, [0, 1]), (2, CACHED, 2, 1, [2, 3]), (3, CACHED, 3, 2, [4, 5])], [GiveWay(1), GiveWay(2)]),
+         3, [(1, CACHED, 1, 0, [0, 1]), (2, CACHED, 2, 1, [2, 3]), (3, CACHED, 3, 2, [4, 5])],
+         [GiveWay(1), GiveWay(2)]),
     Case("an empty slot gives way first though it gives nothing",
          2, [(1, EMPTY, 9, 1, []), (2, CACHED, 1, 0, [0, 1])], [GiveWay(1), GiveWay(2)]),
     Case("nothing is given back when all the idle slots together would not cover the request",

@@ -146,7 +146,7 @@ class Parking(Generic[S]):
                 log.warning("%s: its time of use cannot be noted (%s)", parked.path, error.strerror)
 
     def states(self, parked: Parked[S]) -> list[S]:
-        """Copies of the states, or those in the file; they stay parked. ConversationFileError: it is lost (and said)."""
+        """Copies of the states, or those in the file; it stays parked. ConversationFileError: it is lost (and said)."""
         if parked.states is not None:
             return [state.copy() for state in parked.states]  # the writer may be reading the states themselves
         assert parked.path is not None
