@@ -1,6 +1,6 @@
 """The live side of the memory: the pool's chunks, the tree's states, and whose they are. One change keeps all three."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Generic
 
 from strata.memory.conversations import Conversation, Live, Spot, SpotNode, live_of
@@ -40,23 +40,16 @@ class Books(Generic[S]):
         """Conversations that no request has, longest unused first."""
         yield from sorted((c for c in self.conversations.values() if not c.active), key=lambda c: (c.used, c.place))
 
-    def keep(self, state: S, holder: int, why: Why) -> SpotNode[S]:
-        """Put a state with its chunks at its tokens, where no live one is."""
-        tokens = state.tokens
+    def keep(self, state: S, holder: int, why: Why, node: SpotNode[S] | None) -> SpotNode[S]:
+        """Put a state with its chunks at its tokens, where no live one is; `node`: what the tree has there."""
         size = self.sizes.state + self.pool.own(holder) * self.sizes.chunk
-        node = self.tree.at(tokens)
         if node is None:
-            node = self.tree.insert(tokens, Spot(), size=size)
+            node = self.tree.insert(state.tokens, Spot(), size=size)
         assert node.value is not None
         assert node.value.live is None
         node.value.live = Live(state, holder, why)
         node.size, node.pinned = size, why is Why.PIN
         return node
-
-    def live_at(self, tokens: Sequence[int]) -> SpotNode[S] | None:
-        """The node with a live state at exactly these tokens."""
-        node = self.tree.at(tokens)
-        return node if node is not None and node.value is not None and node.value.live is not None else None
 
     def own(self, conversation: Conversation[S], node: SpotNode[S], *, end: bool = False) -> None:
         """The conversation owns the live state at a node from now on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, TypeGuard
 
 from strata.memory.files import S
 from strata.memory.marks import Why
@@ -85,6 +85,11 @@ class Admission(Generic[S]):
     place: int
     conversation: Conversation[S] | None
     made: list[tuple[SpotNode[S], Live[S]]] = field(default_factory=list)
+
+
+def has_live(node: SpotNode[S] | None) -> TypeGuard[SpotNode[S]]:
+    """Whether there is a live state at a node."""
+    return node is not None and node.value is not None and node.value.live is not None
 
 
 def live_of(node: SpotNode[S]) -> Live[S]:

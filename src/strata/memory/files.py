@@ -107,6 +107,8 @@ def read(path: Path, origin: Origin, new: Callable[[], S]) -> list[S]:
     """
     with _opened(path) as file, _fitting(path):
         index, size = _index(file, path, origin)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
         first, *rest = index["states"]
         longest = new()
         longest.restore(_Sections(file, path, first["sections"], size))

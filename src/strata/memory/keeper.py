@@ -6,7 +6,7 @@ from typing import Generic
 
 from strata import logs
 from strata.memory.books import Books
-from strata.memory.conversations import NOWHERE, Conversation, SpotNode, live_of
+from strata.memory.conversations import NOWHERE, Conversation, SpotNode, has_live, live_of
 from strata.memory.files import S
 from strata.memory.marks import Why
 from strata.memory.parking import Parking, ParkingLimits
@@ -80,18 +80,18 @@ class Keeper(Generic[S]):
         first = pool.new()
         pool.reserve(first, 0, states[0].length)
         for state in states[1:]:
-            node = books.live_at(state.tokens)
-            if node is None:
+            node = books.tree.at(state.tokens)
+            if not has_live(node):
                 holder = pool.share(first, state.length)
                 if state.length % CHUNK:
                     pool.reserve(holder, state.length - 1, state.length)
-                node = books.keep(state, holder, Why.TURN)
+                node = books.keep(state, holder, Why.TURN, node)
             books.own(conversation, node)
-        node = books.live_at(states[0].tokens)
-        if node is None:
-            node = books.keep(states[0], first, Why.END)
-        else:
+        node = books.tree.at(states[0].tokens)
+        if has_live(node):
             pool.release(first)
+        else:
+            node = books.keep(states[0], first, Why.END, node)
         books.own(conversation, node, end=True)
         return conversation
 
@@ -127,7 +127,7 @@ class Keeper(Generic[S]):
             self.give_way(conversation)
         while self._states() * self.books.sizes.state > self.limits.state_bytes:
             victim = self.books.tree.victim(
-                lambda node: node is not made and node.value is not None and node.value.live is not None
+                lambda node: node is not made and has_live(node)
             )
             if victim is None:
                 return
@@ -139,7 +139,7 @@ class Keeper(Generic[S]):
                 self.books.evict(victim)
 
     def _states(self) -> int:
-        return sum(node.value is not None and node.value.live is not None for node in self.books.tree)
+        return sum(has_live(node) for node in self.books.tree)
 
     def _park(self, conversation: Conversation[S]) -> None:
         books = self.books

@@ -16,7 +16,7 @@ from typing import Generic
 from strata import logs
 from strata.memory import files
 from strata.memory.books import Books
-from strata.memory.conversations import MAIN, NOWHERE, Admission, Conversation, SpotNode, live_of
+from strata.memory.conversations import MAIN, NOWHERE, Admission, Conversation, SpotNode, has_live, live_of
 from strata.memory.files import ConversationFileError, Origin, S
 from strata.memory.keeper import Keeper, MemoryLimits
 from strata.memory.machine import available_bytes
@@ -68,7 +68,7 @@ class Memory(Generic[S]):
             self._books.parked(parked)
 
     def admit(
-        self, prompt: Sequence[int], *, keep: bool = True, place: int = NOWHERE, replaces: bool = False
+        self, prompt: list[int], *, keep: bool = True, place: int = NOWHERE, replaces: bool = False
     ) -> Admission[S]:
         """The deepest kept state that the prompt continues (or an empty one), with chunks for the whole prompt.
 
@@ -77,13 +77,13 @@ class Memory(Generic[S]):
         pool. Raises PoolFull, after which everything is as it was.
         """
         self._parking.collect()
-        request = _Request(list(prompt), keep, place, self._keeper.standing_at(place) if replaces and keep else None)
+        request = _Request(prompt, keep, place, self._keeper.standing_at(place) if replaces and keep else None)
         while True:
             node = self._books.tree.deepest(request.prompt)
             try:
                 if node is None:
                     admission = self._start(request)
-                elif node.value is not None and node.value.live is not None:
+                elif has_live(node):
                     admission = self._resume(request, node)
                 else:
                     admission = self._return(request, node)
@@ -106,8 +106,8 @@ class Memory(Generic[S]):
         state, conversation, keeper = admission.state, admission.conversation, self._keeper
         if not state.length or not keeper.limits.checkpoints or (conversation is None and why is not Why.ROOT):
             return False
-        node = self._books.live_at(state.tokens)
-        if node is None:
+        node = self._books.tree.at(state.tokens)
+        if not has_live(node):
             if conversation is None and not keeper.room():
                 return False
             partial = state.length % CHUNK > 0
@@ -116,7 +116,7 @@ class Memory(Generic[S]):
             holder = self._pool.share(admission.holder, state.length)
             if partial:
                 self._pool.reserve(admission.holder, state.length, state.length + 1)
-            node = self._books.keep(state.copy(), holder, why)
+            node = self._books.keep(state.copy(), holder, why, self._books.tree.at(state.tokens))
             admission.made.append((node, live_of(node)))
         else:
             self._books.tree.touch(node)
@@ -141,12 +141,12 @@ class Memory(Generic[S]):
         self._pool.trim(admission.holder, state.length)
         conversation.active, conversation.gave_way = False, gave_way
         conversation.used = self._books.now()
-        node = self._books.live_at(state.tokens)
-        if node is None:
-            node = self._books.keep(state, admission.holder, Why.END)
-        else:
+        node = self._books.tree.at(state.tokens)
+        if has_live(node):
             self._pool.release(admission.holder)
             self._books.tree.touch(node)
+        else:
+            node = self._books.keep(state, admission.holder, Why.END, node)
         self._books.own(conversation, node, end=True)
         self._keeper.fit(node)
 
@@ -274,7 +274,7 @@ class Memory(Generic[S]):
             conversation = self._books.open(request.place)
             conversation.active = True
             for one in self._books.tree.path(request.prompt[: node.length]):
-                if one.value is not None and one.value.live is not None and one.value.live.why is not Why.END:
+                if has_live(one) and live_of(one).why is not Why.END:
                     self._books.own(conversation, one)
             if self._keeper.would_refuse(need, request.replaced):
                 for one in conversation.nodes:

@@ -5,7 +5,7 @@ the last victim at the time of the last use, so that what was once used often ag
 of tokens to read again from the deepest kept state above, so it grows when that one goes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -17,9 +17,9 @@ class Node(Generic[V]):
 
     __slots__ = ("_children", "_edge", "_parent", "aged", "length", "number", "pinned", "size", "uses", "value")
 
-    def __init__(self, parent: "Node[V] | None", edge: Sequence[int], length: int) -> None:
+    def __init__(self, parent: "Node[V] | None", edge: list[int], length: int) -> None:
         self._parent = parent
-        self._edge = list(edge)
+        self._edge = edge
         self._children: dict[int, Node[V]] = {}
         self.length = length
         self.value: V | None = None
@@ -61,7 +61,7 @@ class Tree(Generic[V]):
     """Values at token sequences. The empty sequence is never kept."""
 
     def __init__(self) -> None:
-        self._root: Node[V] = Node(None, (), 0)
+        self._root: Node[V] = Node(None, [], 0)
         self._kept: dict[int, Node[V]] = {}
         self._age = 0
         self._number = 0
@@ -73,24 +73,26 @@ class Tree(Generic[V]):
         """Kept nodes, oldest first."""
         return iter(list(self._kept.values()))
 
-    def at(self, tokens: Sequence[int]) -> Node[V] | None:
+    def at(self, tokens: list[int]) -> Node[V] | None:
         """The node kept at exactly these tokens."""
         path = self._walk(tokens)
         return path[-1] if path and path[-1].length == len(tokens) and path[-1].value is not None else None
 
-    def path(self, tokens: Sequence[int]) -> list[Node[V]]:
+    def path(self, tokens: list[int]) -> list[Node[V]]:
         """Kept nodes whose tokens are a prefix of these (or all of them), shortest first."""
         return [node for node in self._walk(tokens) if node.value is not None]
 
-    def deepest(self, prompt: Sequence[int]) -> Node[V] | None:
+    def deepest(self, prompt: list[int]) -> Node[V] | None:
         """The longest kept proper prefix of a prompt: its last token at least has to be computed."""
         return next((node for node in reversed(self.path(prompt)) if node.length < len(prompt)), None)
 
-    def insert(self, tokens: Sequence[int], value: V, *, size: int, pinned: bool = False) -> Node[V]:
+    def insert(self, tokens: list[int], value: V, *, size: int, pinned: bool = False) -> Node[V]:
         """Keep `value` of `size` bytes at these tokens. ValueError for no tokens, and where something is kept."""
-        if not tokens or self.at(tokens) is not None:
-            raise ValueError("no tokens" if not tokens else "something is kept there")
+        if not tokens:
+            raise ValueError("no tokens")
         node = self._place(tokens)
+        if node.value is not None:
+            raise ValueError("something is kept there")
         self._number += 1
         node.value, node.size, node.pinned, node.uses, node.aged = value, max(1, size), pinned, 1, self._age
         node.number = self._number
@@ -139,7 +141,7 @@ class Tree(Generic[V]):
                 stack.append(child)
         assert kept == set(self._kept), "a listed node is not in the tree"
 
-    def _walk(self, tokens: Sequence[int]) -> list[Node[V]]:
+    def _walk(self, tokens: list[int]) -> list[Node[V]]:
         """Nodes below the root that lie wholly on the path of these tokens."""
         node, found = self._root, []
         while node.length < len(tokens):
@@ -150,7 +152,7 @@ class Tree(Generic[V]):
             node = child
         return found
 
-    def _place(self, tokens: Sequence[int]) -> Node[V]:
+    def _place(self, tokens: list[int]) -> Node[V]:
         """The node of these tokens, made where there is none."""
         path = self._walk(tokens)
         node = path[-1] if path else self._root
@@ -189,12 +191,14 @@ class Tree(Generic[V]):
         parent._children[child._edge[0]] = child
 
 
-def _common(edge: list[int], tokens: Sequence[int], start: int) -> int:
+def _common(edge: list[int], tokens: list[int], start: int) -> int:
     """How many tokens of an edge agree with tokens[start:]; whole slices are compared, halved where they differ."""
     low, high = 0, min(len(edge), len(tokens) - start)
+    if high == len(edge) and edge == tokens[start : start + high]:
+        return high
     while low < high:
         middle = (low + high + 1) // 2
-        if edge[low:middle] == list(tokens[start + low : start + middle]):
+        if edge[low:middle] == tokens[start + low : start + middle]:
             low = middle
         else:
             high = middle - 1
