@@ -5,7 +5,7 @@ import resource
 import pytest
 from memory.memory_fakes import ORIGIN, SIZES, FakeState
 
-from strata.memory import MAIN, NOWHERE, Memory, MemoryLimits, ParkingLimits, PoolFull, Why
+from strata.memory import MAIN, NOWHERE, Marking, Memory, MemoryLimits, ParkingLimits, PoolFull, Why, marks
 from strata.memory.keeper import Keeper
 
 SYSTEM, ASK, ANSWER = list(range(300)), list(range(1000, 1060)), list(range(2000, 2080))
@@ -52,6 +52,17 @@ def test_two_agents_share_the_end_of_their_system_prompt():
     run(memory, SYSTEM + ASK, ANSWER, marks={300: Why.ROOT})
     assert run(memory, SYSTEM + ANSWER) == 300
     assert run(memory, SYSTEM + [5] * 100) == 300
+
+
+def test_a_third_agent_resumes_where_the_first_two_part():
+    memory = memory_of()
+    run(memory, [*range(700), *ASK])
+    second = memory.admit([*range(700), *ANSWER])
+    assert (second.reused, second.shared) == (0, 700)
+    found = marks([*range(700), *ANSWER], second.reused, 0, Marking(None, 0, 0), shared=second.shared)
+    memory.discard(second)
+    run(memory, [*range(700), *ANSWER], marks=found)
+    assert run(memory, [*range(700), 5, 5]) == 700
 
 
 def test_a_one_shot_request_uses_what_is_there_keeps_nothing_and_evicts_no_state():

@@ -64,6 +64,7 @@ class World:
             begins = [t for t in self.held if len(t) < len(prompt) and tuple(prompt[: len(t)]) == t]
             longest = max(begins, key=len, default=())
             assert admission.reused == len(longest)
+            assert admission.shared >= admission.reused
             if list(self.held.get(longest, {}).values()) == [True]:
                 assert admission.conversation.number in self.held.pop(longest), "an end goes on as its conversation"
                 self.checkpoints.discard(longest)

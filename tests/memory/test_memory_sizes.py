@@ -24,6 +24,7 @@ PROMPT = [TURN, *[1] * 99, TURN, *[2] * 49, TURN, *[3] * 10]  # system to 100, q
         ("the whole prompt may be pinned", Marking(None, 0, 0), {"pin": 161}, {161: Why.PIN}),
         ("beyond it nothing", Marking(None, 0, 0), {"pin": 162}, {}),
         ("one-shot: the root", Marking(TURN, 60, 100), {"keep": False, "pin": 7}, {100: Why.ROOT}),
+        ("where prompts part", Marking(None, 0, 0), {"shared": 120}, {}),
         ("a vocabulary without turns", Marking(None, 0, 1), {}, {}),
     ],
 )  # fmt: skip
@@ -31,6 +32,14 @@ def test_marks(what, marking, how, wanted):
     got = marks(PROMPT, how.pop("reused", 0), how.pop("pin", 0), marking, **how)
     assert got == wanted, what
     assert list(got) == sorted(got)
+
+
+def test_a_state_is_kept_where_prompts_part_if_that_saves_enough():
+    prompt = list(range(1000))
+    marking = Marking(None, 0, 0)
+    assert marks(prompt, 100, 0, marking, shared=356) == {356: Why.PERIODIC}
+    assert marks(prompt, 101, 0, marking, shared=356) == {}
+    assert marks(prompt, 100, 0, marking, shared=356, keep=False) == {}
 
 
 def test_one_turn_alone_has_no_system_prompt_to_share():

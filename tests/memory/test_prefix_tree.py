@@ -1,5 +1,6 @@
 """The tree of prefixes against a list of (tokens, record): lookups, worth, victims, after every step."""
 
+import os
 from fractions import Fraction
 
 import pytest
@@ -71,6 +72,8 @@ def test_the_tree_equals_a_list(operations, asked):
         tree.check()
         assert len(tree) == len(naive.records)
         for prompt in (asked, tokens, [*tokens, 1], [*tokens, *asked]):
+            common = [os.path.commonprefix([prompt, r["tokens"]]) for r in naive.records]
+            assert tree.common(prompt) == max(map(len, common), default=0)
             begins = naive.begins(prompt)
             assert [n.tokens() for n in tree.path(prompt)] == [r["tokens"] for r in begins]
             proper = [r["tokens"] for r in begins if len(r["tokens"]) < len(prompt)]

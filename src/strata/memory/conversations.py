@@ -76,6 +76,7 @@ class Conversation(Generic[S]):
 class Admission(Generic[S]):
     """A request that was admitted: the state to advance, how much of the prompt it holds already, and its chunks.
 
+    `shared`: how much of the prompt some kept conversation begins with (for `marks`; at least what is reused).
     `conversation` is None for a one-shot request, of which nothing is kept.
     """
 
@@ -84,6 +85,7 @@ class Admission(Generic[S]):
     holder: int
     place: int
     conversation: Conversation[S] | None
+    shared: int = 0
     made: list[tuple[SpotNode[S], Live[S]]] = field(default_factory=list)
 
 

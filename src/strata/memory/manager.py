@@ -78,6 +78,7 @@ class Memory(Generic[S]):
         """
         self._parking.collect()
         request = _Request(prompt, keep, place, self._keeper.standing_at(place) if replaces and keep else None)
+        shared = self._books.tree.common(prompt)
         while True:
             node = self._books.tree.deepest(request.prompt)
             try:
@@ -89,6 +90,7 @@ class Memory(Generic[S]):
                     admission = self._return(request, node)
             except ConversationFileError:
                 continue  # that conversation is gone from the tree
+            admission.shared = shared
             self._active.append(admission)
             self._keeper.fit()
             return admission

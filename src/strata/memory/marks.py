@@ -25,13 +25,22 @@ class Marking:
     root: int = 2048
 
 
-def marks(prompt: Sequence[int], reused: int, pin: int, marking: Marking, *, keep: bool = True) -> dict[int, Why]:
+SHARED = 256
+"""A beginning that is longer than what was resumed from by so many tokens is worth a state where prompts part."""
+
+
+def marks(
+    prompt: Sequence[int], reused: int, pin: int, marking: Marking, *, shared: int = 0, keep: bool = True
+) -> dict[int, Why]:
     """Positions after `reused`, ascending, and why the state there is kept; the most lasting reason where two meet.
 
     `keep=False` (a one-shot request): only the root, which is made where it costs nobody anything.
-    Periodic ones stand at multiples of `every`, so that conversations with one beginning meet there.
+    Periodic ones stand at multiples of `every`, so that conversations with one beginning meet there. `shared`: tokens
+    that another conversation begins with too; a third may part there as well.
     """
     found: dict[int, Why] = {}
+    if keep and shared >= reused + SHARED:
+        found[shared] = Why.PERIODIC
     if keep and marking.every:
         found |= dict.fromkeys(range(marking.every, len(prompt), marking.every), Why.PERIODIC)
     if marking.turn_id is not None:

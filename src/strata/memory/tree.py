@@ -86,6 +86,13 @@ class Tree(Generic[V]):
         """The longest kept proper prefix of a prompt: its last token at least has to be computed."""
         return next((node for node in reversed(self.path(prompt)) if node.length < len(prompt)), None)
 
+    def common(self, prompt: list[int]) -> int:
+        """How many tokens a prompt has in common with any kept sequence: where they part, or either ends."""
+        path = self._walk(prompt)
+        node = path[-1] if path else self._root
+        child = node._children.get(prompt[node.length]) if node.length < len(prompt) else None
+        return node.length + (0 if child is None else _common(child._edge, prompt, node.length))
+
     def insert(self, tokens: list[int], value: V, *, size: int, pinned: bool = False) -> Node[V]:
         """Keep `value` of `size` bytes at these tokens. ValueError for no tokens, and where something is kept."""
         if not tokens:
