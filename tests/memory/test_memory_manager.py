@@ -145,6 +145,16 @@ def test_a_read_that_gave_way_goes_on_and_gives_way_last():
     assert run(memory, [1] * 400) == 256, "younger cached conversations gave way first"
 
 
+def test_a_read_that_gave_way_outlives_the_limit_of_idle_conversations():
+    memory = memory_of(conversations=2)
+    lane = memory.admit([1] * 400)
+    lane.state.feed([1] * 256)
+    memory.finish(lane, gave_way=True)
+    for at in range(5):
+        run(memory, [2, at] * 50)
+    assert run(memory, [1] * 400) == 256
+
+
 def test_pins_stay_longest():
     memory = memory_of(state_bytes=300)
     run(memory, SYSTEM + ASK, marks={290: Why.PIN})

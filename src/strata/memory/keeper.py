@@ -40,7 +40,7 @@ class Keeper(Generic[S]):
         self.books = books
         self.parking = parking
 
-    def standing_at(self, place: int) -> Conversation[S] | None:
+    def idle_at(self, place: int) -> Conversation[S] | None:
         """The idle conversation of a place, the one used last."""
         found = [one for one in self.books.idle() if one.place == place and one.standing is None]
         return found[-1] if found and place != NOWHERE else None
@@ -121,8 +121,8 @@ class Keeper(Generic[S]):
         return (self._states() + 1) * self.books.sizes.state <= self.limits.state_bytes and self.books.pool.free > 0
 
     def fit(self, made: SpotNode[S] | None = None) -> None:
-        """Keep within the limits: idle conversations by age, states by worth (`made` stays)."""
-        idle = [one for one in self.books.idle() if one.standing is None]
+        """Keep within the limits: idle conversations by age (reads that gave way last), states by worth (not `made`)."""
+        idle = sorted((one for one in self.books.idle() if one.standing is None), key=lambda one: one.gave_way)
         for conversation in idle[: max(0, len(idle) - self.limits.conversations)]:
             self.give_way(conversation)
         while self._states() * self.books.sizes.state > self.limits.state_bytes:

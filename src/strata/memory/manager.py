@@ -77,7 +77,7 @@ class Memory(Generic[S]):
         pool. Raises PoolFull, after which everything is as it was.
         """
         self._parking.collect()
-        request = _Request(prompt, keep, place, self._keeper.standing_at(place) if replaces and keep else None)
+        request = _Request(prompt, keep, place, self._keeper.idle_at(place) if replaces and keep else None)
         shared = self._books.tree.common(prompt)
         while True:
             node = self._books.tree.deepest(request.prompt)
@@ -162,13 +162,13 @@ class Memory(Generic[S]):
 
     def forget(self, place: int) -> None:
         """The idle conversation of a place gives way (parked if that is on)."""
-        conversation = self._keeper.standing_at(place)
+        conversation = self._keeper.idle_at(place)
         if conversation is not None:
             self._keeper.give_way(conversation)
 
     def save(self, path: Path) -> tuple[int, int]:
         """Write the conversation of the control lines to a session file: tokens, bytes. ConversationFileError."""
-        conversation = self._keeper.standing_at(MAIN)
+        conversation = self._keeper.idle_at(MAIN)
         if conversation is None or conversation.end is None:
             raise ConversationFileError("invalid", "There is no conversation to save.")
         states = [live.state for live in reversed(list(conversation.lives()))]
@@ -182,7 +182,7 @@ class Memory(Generic[S]):
         Raises ConversationFileError, and PoolFull before its arrays are read where the lanes hold the pool.
         """
         saved = files.look(path, self._origin)
-        replaced = self._keeper.standing_at(MAIN)
+        replaced = self._keeper.idle_at(MAIN)
         self._keeper.make_room(Asking.RESTORE, chunks(saved.lengths[0]) + _partial(saved.lengths[1:]), replaced)
         states = files.read(path, self._origin, self._new)
         if replaced is not None:
