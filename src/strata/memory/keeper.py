@@ -121,8 +121,9 @@ class Keeper(Generic[S]):
         return (self._states() + 1) * self.books.sizes.state <= self.limits.state_bytes and self.books.pool.free > 0
 
     def fit(self, made: SpotNode[S] | None = None) -> None:
-        """Keep within the limits: idle conversations by age (reads that gave way last), states by worth (not `made`)."""
-        idle = sorted((one for one in self.books.idle() if one.standing is None), key=lambda one: one.gave_way)
+        """Keep within the limits: idle conversations by age, reads that gave way last; states by worth, not `made`."""
+        idle = [one for one in self.books.idle() if one.standing is None]
+        idle.sort(key=lambda one: one.gave_way)
         for conversation in idle[: max(0, len(idle) - self.limits.conversations)]:
             self.give_way(conversation)
         while self._states() * self.books.sizes.state > self.limits.state_bytes:
