@@ -127,9 +127,7 @@ class Keeper(Generic[S]):
         for conversation in idle[: max(0, len(idle) - self.limits.conversations)]:
             self.give_way(conversation)
         while self._states() * self.books.sizes.state > self.limits.state_bytes:
-            victim = self.books.tree.victim(
-                lambda node: node is not made and has_live(node)
-            )
+            victim = self.books.tree.victim(lambda node: node is not made and has_live(node))
             if victim is None:
                 return
             ends = [one for one in self.books.idle() if one.end is victim]
