@@ -56,7 +56,7 @@ def test_the_file_is_what_its_description_says(path):
     rows = sections["layers.0.k"]
     raw = data[rows["offset"] : rows["offset"] + 300 * 2 * 2]
     assert rows["offset"] % 64 == 0
-    assert zlib.crc32(raw) == rows["crc"]
+    assert [zlib.crc32(raw)] == rows["crcs"]
     assert np.frombuffer(raw, rows["dtype"]).reshape(rows["shape"])[:, 0].tolist() == TOKENS
 
 
@@ -79,6 +79,20 @@ def test_every_spoilt_byte_is_found_or_padding(path):
         assert all(state.sound() for state in back)
         assert not any(start <= at < start + size for start, size in spans)
         assert 64 <= at < struct.unpack("<Q", data[24:32])[0], "only padding between sections may change unnoticed"
+
+
+def test_large_sections_are_checked_block_by_block(tmp_path):
+    path, state = tmp_path / "large", FakeState(range(200), width=30_000)  # 12 MB: three blocks of 4 MiB
+    write(path, [state], ORIGIN)
+    (back,) = read(path, ORIGIN, lambda: FakeState(width=30_000))
+    assert back.rows.tobytes() == state.rows.tobytes()
+    data = bytearray(path.read_bytes())
+    for at in (5 << 20, 9 << 20, (4 << 20) + 1):
+        data[at] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ConversationFileError, match=r"section layers\.0\.k \(11\.4 MiB\) is wrong"):
+            read(path, ORIGIN, FakeState)
+        data[at] ^= 1
 
 
 def test_every_cut_is_found(path):

@@ -155,6 +155,16 @@ def test_a_read_that_gave_way_outlives_the_limit_of_idle_conversations():
     assert run(memory, [1] * 400) == 256
 
 
+def test_states_beyond_their_budget_go_by_what_they_would_cost_to_read_again():
+    memory = memory_of(state_bytes=300)
+    run(memory, [9] * 2500)
+    for at in range(6):
+        run(memory, [at] * 100)
+    assert len(memory._books.tree) == 3
+    assert run(memory, [9] * 2501, keep=False) == 2500, "the oldest, and the dearest"
+    assert run(memory, [0] * 101, keep=False) == 0
+
+
 def test_pins_stay_longest():
     memory = memory_of(state_bytes=300)
     run(memory, SYSTEM + ASK, marks={290: Why.PIN})

@@ -4,11 +4,12 @@ A header of 64 bytes, sections at multiples of 64, and an index in JSON at the e
 
     header   magic, version, two spare words, offset, length and CRC-32 of the index, CRC-32 of the header before it
     section  the bytes of one array in C order
-    index    model, kv, made (what computed it), states: [{length, sections: [{name, dtype, shape, offset, crc}]}]
+    index    model, kv, made (what computed it), states: [{length, sections: [{name, dtype, shape, offset, crcs}]}]
 
 The first state is the longest and has all sections; of the others, checkpoints on its path, only those that it cannot
 give. A file is written under another name, synced and renamed, so that a name always stands for a whole file; a CRC-32
-a section finds what a disk spoilt. Arrays stream through one buffer each way: no section is in memory twice.
+for every 4 MiB of a section finds what a disk spoilt, and lets several threads read. Arrays stream through one buffer
+each way: no section is in memory twice.
 """
 
 import contextlib
@@ -16,8 +17,10 @@ import errno
 import json
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -36,8 +39,10 @@ VERSION = 1
 _MAGIC = b"STRATA\r\n"
 _HEADER = struct.Struct("<8sIIIIQQI16xI")
 _ALIGN = 64
-_BLOCK = 1 << 22  # bytes written or read at once: stays in the cache for the checksum
+_BLOCK = 1 << 22  # bytes of one checksum, written or read at once: they stay in the cache meanwhile
+_READERS = 4
 _LARGEST_INDEX = 1 << 26
+_SEEKING = threading.Lock()
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -93,7 +98,7 @@ def look(path: Path, origin: Origin) -> Saved:
     with _opened(path) as file, _fitting(path):
         index, size = _index(file, path, origin)
         states = index["states"]
-        tokens = _Sections(file, path, states[0]["sections"], size)["tokens"]
+        tokens = _Sections(file, path, states[0]["sections"], size, map)["tokens"]
         lengths = tuple(int(state["length"]) for state in states)
         if tokens.dtype != np.int64 or tokens.shape != (lengths[0],) or any(not 0 < n <= lengths[0] for n in lengths):
             raise _damaged(path, "its lengths do not fit its tokens")
@@ -105,16 +110,17 @@ def read(path: Path, origin: Origin, new: Callable[[], S]) -> list[S]:
 
     `new` makes the empty state that becomes the longest; the others share its cache rows.
     """
-    with _opened(path) as file, _fitting(path):
+    with _opened(path) as file, _fitting(path), ThreadPoolExecutor(_READERS, "restoring") as readers:
         index, size = _index(file, path, origin)
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
         first, *rest = index["states"]
         longest = new()
-        longest.restore(_Sections(file, path, first["sections"], size))
+        longest.restore(_Sections(file, path, first["sections"], size, readers.map))
         states = [longest]
         for state in rest:
-            states.append(longest.shorter(int(state["length"]), _Sections(file, path, state["sections"], size)))
+            sections = _Sections(file, path, state["sections"], size, readers.map)
+            states.append(longest.shorter(int(state["length"]), sections))
         return states
 
 
@@ -130,30 +136,29 @@ def _write(file: FileIO, states: Sequence[State], origin: Origin) -> int:
         sections = []
         for name, array in state.sections(rows=number == 0):
             at += _write_all(file, bytes(-at % _ALIGN))[0]
-            size, crc = _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            entry = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": at, "crc": crc}
+            size, crcs = _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            entry = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": at, "crcs": crcs}
             sections.append(entry)
             at += size
         listed.append({"length": state.length, "sections": sections})
     index = {"model": origin.model, "kv": origin.kv, "made": origin.made, "states": listed}
     text = json.dumps(index, separators=(",", ":")).encode()
-    size, crc = _write_all(file, text)
-    head = _HEADER.pack(_MAGIC, VERSION, 0, 0, 0, at, size, crc, 0)[:-4]
+    size, _ = _write_all(file, text)
+    head = _HEADER.pack(_MAGIC, VERSION, 0, 0, 0, at, size, zlib.crc32(text), 0)[:-4]
     file.seek(0)
     _write_all(file, head + struct.pack("<I", zlib.crc32(head)))
     return at + size
 
 
-def _write_all(file: FileIO, data: "bytes | memoryview") -> tuple[int, int]:
-    """Bytes written and their CRC-32."""
-    view, crc, at = memoryview(data), 0, 0
-    while at < len(view):
+def _write_all(file: FileIO, data: "bytes | memoryview") -> tuple[int, list[int]]:
+    """Bytes written and the CRC-32 of each block of them."""
+    view, crcs = memoryview(data), []
+    for at in range(0, len(view), _BLOCK):
         block = view[at : at + _BLOCK]
-        crc = zlib.crc32(block, crc)
+        crcs.append(zlib.crc32(block))
         while len(block):
-            done = file.write(block)
-            at, block = at + done, block[done:]
-    return len(view), crc
+            block = block[file.write(block) :]
+    return len(view), crcs
 
 
 def _index(file: FileIO, path: Path, origin: Origin) -> tuple[dict[str, Any], int]:
@@ -183,10 +188,20 @@ def _index(file: FileIO, path: Path, origin: Origin) -> tuple[dict[str, Any], in
 
 
 class _Sections(Mapping[str, npt.NDArray[Any]]):
-    """The arrays of one state, read and checked when asked for; one buffer for all with the same last name part."""
+    """The arrays of one state, read and checked when asked for; one buffer for all with the same last name part.
 
-    def __init__(self, file: FileIO, path: Path, entries: Sequence[Mapping[str, Any]], size: int) -> None:
-        self._file, self._path, self._size = file, path, size
+    `each` is `map`, or that of a pool of threads.
+    """
+
+    def __init__(
+        self,
+        file: FileIO,
+        path: Path,
+        entries: Sequence[Mapping[str, Any]],
+        size: int,
+        each: Callable[..., Iterator[bool]],
+    ) -> None:
+        self._file, self._path, self._size, self._each = file, path, size, each
         self._entries = {entry["name"]: entry for entry in entries}
         self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
 
@@ -207,24 +222,32 @@ class _Sections(Mapping[str, npt.NDArray[Any]]):
         if part not in self._buffers or len(self._buffers[part]) < count:
             self._buffers[part] = np.empty(count, np.uint8)
         raw: npt.NDArray[np.uint8] = self._buffers[part][:count]
-        self._file.seek(entry["offset"])
-        crc = 0
-        for at in range(0, count, _BLOCK):
-            block = raw.data[at : at + _BLOCK]
-            _read_all(self._file, block, self._path)
-            crc = zlib.crc32(block, crc)
-        if crc != entry["crc"]:
+        starts, crcs = range(0, count, _BLOCK), list(entry["crcs"])
+        blocks = [raw.data[at : at + _BLOCK] for at in starts]
+        offsets = [entry["offset"] + at for at in starts]
+        if len(crcs) != len(blocks) or not all(self._each(self._good, offsets, blocks, crcs)):
             raise _damaged(self._path, f"the checksum of section {name} ({bytes_text(count)}) is wrong")
         array: npt.NDArray[Any] = raw.view(dtype).reshape(shape)
         return array
 
+    def _good(self, offset: int, block: memoryview, crc: int) -> bool:
+        """Read one block; whether it is what was written."""
+        _read_at(self._file, offset, block, self._path)
+        return zlib.crc32(block) == crc
 
-def _read_all(file: FileIO, block: memoryview, path: Path) -> None:
+
+def _read_at(file: FileIO, offset: int, block: memoryview, path: Path) -> None:
+    """Fill a block from a place in the file; the file's own position does not matter where the system can do that."""
     while len(block):
-        done = file.readinto(block)
+        if hasattr(os, "preadv"):
+            done = os.preadv(file.fileno(), [block], offset)
+        else:
+            with _SEEKING:
+                file.seek(offset)
+                done = file.readinto(block) or 0
         if not done:
             raise _damaged(path, "it was cut short while it was read")
-        block = block[done:]
+        offset, block = offset + done, block[done:]
 
 
 @contextlib.contextmanager
