@@ -84,9 +84,11 @@ nb::tuple cache_lengths(Lane& self, std::size_t slot) {
 void read_cache(Lane& self, std::size_t slot, Out<std::uint8_t, 3> k, Out<std::uint8_t, 3> v,
                 Out<std::uint8_t, 3> index, Out<float, 1> open) {
     const AttentionCache& c = cache_of(self, slot);
-    rows_out(c.k, c.length, k);
-    rows_out(c.v, c.length, v);
-    rows_out(c.index, c.ratio ? c.length / c.ratio : 0, index);
+    if (k.shape(0) + v.shape(0) + index.shape(0) > 0) {  // none: only the open keys are asked for
+        rows_out(c.k, c.length, k);
+        rows_out(c.v, c.length, v);
+        rows_out(c.index, c.ratio ? c.length / c.ratio : 0, index);
+    }
     need(open.size() <= c.open.size(), "open keys do not fit");
     std::copy_n(c.open.data(), open.size(), open.data());
 }
@@ -104,6 +106,25 @@ void write_cache(Lane& self, std::size_t slot, In<std::uint8_t, 3> k, In<std::ui
     fresh.length = k.shape(0);
     c = std::move(fresh);
 }
+
+// The cache of a checkpoint on a longer conversation's path: its rows are the longer one's, shared.
+void share_cache(Lane& self, std::size_t slot, Lane& longer, std::size_t count, In<float, 1> open) {
+    decided(self);
+    decided(longer);
+    AttentionCache& to = cache_of(self, slot);
+    const AttentionCache& from = cache_of(longer, slot);
+    need(count <= from.length, "the longer conversation has fewer rows");
+    need(open.size() == (to.ratio ? count % to.ratio : 0) * to.index_dim, "arrays do not fit");
+    to.share(from, count, open.data());
+}
+
+// What the last window left to compute into the states is computed: from here on reading changes nothing.
+void settle(Lane& self, const ModelHandle& model) {
+    decided(self);
+    model.model->replay(self);
+}
+
+std::vector<std::uintptr_t> chunks(Lane& self, std::size_t slot) { return cache_of(self, slot).k.identities(); }
 
 void read_ngram(const Lane& self, Out<std::int64_t, 1> tokens, Out<float, 1> tail) {
     decided(self);
@@ -166,17 +187,23 @@ void bind_state(nb::module_& m) {
         .def_ro("undecided", &Lane::undecided)
         .def_ro("drafts", &Lane::drafts)
         .def("cache_bytes", &cache_bytes)
+        .def("chunks", &chunks, nb::arg("slot"))
+        .def("settle", &settle, nb::arg("model"))
+        .def("share_cache", &share_cache, nb::arg("slot"), nb::arg("longer"), nb::arg("count"), nb::arg("open"))
         .def("read_delta", &read_delta, nb::arg("model"), nb::arg("slot"), nb::arg("state"), nb::arg("tail"))
         .def("write_delta", &write_delta, nb::arg("slot"), nb::arg("state"), nb::arg("tail"))
         .def("cache_lengths", &cache_lengths, nb::arg("slot"))
-        .def("read_cache", &read_cache, nb::arg("slot"), nb::arg("k"), nb::arg("v"), nb::arg("index"), nb::arg("open"))
-        .def("write_cache", &write_cache, nb::arg("slot"), nb::arg("k"), nb::arg("v"), nb::arg("index"), nb::arg("open"))
+        .def("read_cache", &read_cache, nb::arg("slot"), nb::arg("k"), nb::arg("v"), nb::arg("index"), nb::arg("open"),
+             nb::call_guard<nb::gil_scoped_release>())
+        .def("write_cache", &write_cache, nb::arg("slot"), nb::arg("k"), nb::arg("v"), nb::arg("index"), nb::arg("open"),
+             nb::call_guard<nb::gil_scoped_release>())
         .def("read_ngram", &read_ngram, nb::arg("tokens"), nb::arg("tail"))
         .def("write_ngram", &write_ngram, nb::arg("tokens"), nb::arg("tail"))
         .def("waiting_rows", &waiting_rows)
         .def("following_tokens", [](const Lane& self) { return self.following.size(); })
         .def("read_waiting", &read_waiting, nb::arg("streams"), nb::arg("following"))
         .def("write_rest", &write_rest, nb::arg("length"), nb::arg("streams"), nb::arg("following"));
+    m.def("live_chunk_bytes", &ChunkedRows::live_bytes);
 }
 
 }  // namespace strata

@@ -6,13 +6,16 @@ namespace strata {
 
 bool Scratch::poison = false;
 
-namespace {
+std::atomic<std::size_t> ChunkedRows::live_bytes_{0};
 
-std::shared_ptr<std::uint8_t[]> shared_bytes(std::size_t bytes) {
-    return std::shared_ptr<std::uint8_t[]>(aligned<std::uint8_t>(bytes).release(), Free());
+ChunkedRows::Chunk ChunkedRows::fresh(std::size_t bytes) {
+    Aligned<std::uint8_t> memory = aligned<std::uint8_t>(bytes);
+    live_bytes_ += bytes;
+    return Chunk(memory.release(), [bytes](std::uint8_t* p) {
+        Free()(p);
+        live_bytes_ -= bytes;
+    });
 }
-
-}  // namespace
 
 void move_tail(std::vector<float>& tail, const float* fresh, std::size_t count, std::size_t width) {
     const std::size_t rows = tail.size() / (width ? width : 1);
@@ -32,9 +35,9 @@ void ChunkedRows::prepare(std::size_t from, std::size_t to) {
     chunks_.resize(std::min(chunks_.size(), (to + chunk_rows - 1) / chunk_rows));
     for (std::size_t c = from / chunk_rows; c * chunk_rows < to; ++c) {
         if (c == chunks_.size()) {
-            chunks_.push_back(shared_bytes(chunk_bytes()));
+            chunks_.push_back(fresh(chunk_bytes()));
         } else if (chunks_[c].use_count() > 1) {
-            Chunk own = shared_bytes(chunk_bytes());
+            Chunk own = fresh(chunk_bytes());
             const std::size_t kept = from > c * chunk_rows ? from - c * chunk_rows : 0;
             for (std::size_t g = 0; g < groups_; ++g) {
                 const std::size_t start = g * chunk_rows * row_bytes_;
@@ -47,6 +50,17 @@ void ChunkedRows::prepare(std::size_t from, std::size_t to) {
 
 void ChunkedRows::keep(std::size_t length) {
     chunks_.resize(std::min(chunks_.size(), (length + chunk_rows - 1) / chunk_rows));
+}
+
+void ChunkedRows::share(const ChunkedRows& from, std::size_t length) {
+    chunks_ = from.chunks_;
+    keep(length);
+}
+
+std::vector<std::uintptr_t> ChunkedRows::identities() const {
+    std::vector<std::uintptr_t> found;
+    for (const Chunk& chunk : chunks_) found.push_back(reinterpret_cast<std::uintptr_t>(chunk.get()));
+    return found;
 }
 
 std::size_t ChunkedRows::own_chunks() const {
@@ -85,6 +99,16 @@ void AttentionCache::accept(std::size_t count) {
     if (!ratio) return;
     index.keep(length / ratio);
     open.resize((length - length / ratio * ratio) * index_dim);
+}
+
+void AttentionCache::share(const AttentionCache& longer, std::size_t count, const float* raw) {
+    k.share(longer.k, count);
+    v.share(longer.v, count);
+    length = count;
+    extra = 0;
+    if (!ratio) return;
+    index.share(longer.index, count / ratio);
+    open.assign(raw, raw + count % ratio * index_dim);
 }
 
 DeltaState::DeltaState(const DeltaSpec& spec)

@@ -1,6 +1,7 @@
 // What a conversation is between two windows, docs/arithmetic.md, sections 8 to 11, 14 and 16. A lane may end in
 // *undecided* rows (drafts): nothing of them is committed until `accept` says how many are kept.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ public:
     std::uint8_t* row(std::size_t group, std::size_t at) { return place(group, at); }
     // Drop the chunks that hold no row below `length`.
     void keep(std::size_t length);
+    // Become the first `length` rows of another: its chunks, no copy.
+    void share(const ChunkedRows& from, std::size_t length);
 
     std::size_t groups() const { return groups_; }
     std::size_t width() const { return width_; }
@@ -33,9 +36,16 @@ public:
     std::size_t bytes() const { return chunks_.size() * chunk_bytes(); }
     // Chunks whose only holder is this.
     std::size_t own_chunks() const;
+    // What tells a chunk from all others that live.
+    std::vector<std::uintptr_t> identities() const;
+    // Bytes of all chunks of all conversations of the process.
+    static std::size_t live_bytes() { return live_bytes_.load(); }
 
 private:
     using Chunk = std::shared_ptr<std::uint8_t[]>;
+
+    static Chunk fresh(std::size_t bytes);
+    static std::atomic<std::size_t> live_bytes_;
 
     std::size_t chunk_bytes() const { return groups_ * chunk_rows * row_bytes_; }
     std::uint8_t* place(std::size_t group, std::size_t at) const {
@@ -57,6 +67,8 @@ struct AttentionCache {
     void commit(std::size_t count);
     // Keep `count` of the undecided rows and forget the others.
     void accept(std::size_t count);
+    // Become the first `count` decided rows of a longer cache, without a copy; `raw`: the open index keys there.
+    void share(const AttentionCache& longer, std::size_t count, const float* raw);
 
     std::size_t total() const { return length + extra; }
 
