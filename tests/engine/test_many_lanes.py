@@ -251,7 +251,7 @@ def test_a_read_gives_way_and_goes_on_later() -> None:
     assert lines[:2] == ["RESUME 40", "REUSED 40"]
     assert [int(fields[0]) for fields in words(lines, "T")] + by_lane(lines)[2] == answer(long, 6, eos=())
     talk.at_window = {1: ["BYIELD 0"]}
-    lines = talk.say(gen([*long[:100], 7, *long], 6))
+    lines = talk.say(gen([*long[:50], 7, *long], 6))
     assert lines[-2].startswith("YIELDED 0 ")
     assert lines[-1].split()[5] == "cancel"
     assert "BADM" not in " ".join(lines)
