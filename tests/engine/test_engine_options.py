@@ -87,16 +87,22 @@ SEEDS = """
 --greedy --seed 1 --top-k 20 --top-p .95 --temperature 1 --stats --dump-logits F --dump-routing F
 """
 USES = [" ".join(use.split()) for use in re.findall(r"--[a-z0-9-]+(?:\s(?!--)\S+)*", SEEDS)]
-REAL = """
+REAL = re.findall(
+    r"\S+",
+    """
 --native --max-context --kv --kv-pool-tokens --eos-ids --prefill --spec --spec-min-p --mtp --suffix-draft --prompt-cache
 --prompt-cache-every --prompt-cache-root --turn-token --conversation-cache-mib --conversation-cache-slots
 --conversation-cache-min-free-mib --conversation-cache-spill-dir --conversation-cache-disk-mib --batch --slots
-""".split()
-REFUSED = """
+""",
+)
+REFUSED = re.findall(
+    r"\S+",
+    """
 --tokens --tokens-file --vision --memory-limit-mib --rope-scaling --rope-scale --rope-freq-base --rope-freq-scale
 --control-vector --control-vector-scaled --control-vector-layer-range --cvec-mode --cvec-dir --dump-logits
 --dump-routing
-""".split()
+""",
+)
 SILENT = ["--batch-mtp"]
 
 

@@ -219,10 +219,10 @@ def _check(options: Options, need: _Need, available: int, budget: int) -> None:
 
 def _pool(options: Options, need: _Need, pool_bytes: int, context_limit: int) -> tuple[int, int]:
     """Tokens of the pool, in whole chunks, and positions of a conversation."""
-    asked = chunks(options.pool_tokens) * CHUNK
-    holds = asked or pool_bytes // need.sizes.chunk * CHUNK
-    context = options.max_context or min(context_limit, holds)
-    return pool_tokens(need.sizes, pool_bytes, context, asked), context
+    whole = chunks(options.pool_tokens) * CHUNK
+    context = options.max_context or min(context_limit, whole or pool_bytes // need.sizes.chunk * CHUNK)
+    asked = options.pool_tokens if options.max_context else whole
+    return chunks(pool_tokens(need.sizes, pool_bytes, context, asked)) * CHUNK, context
 
 
 def _notes(options: Options, context_limit: int, context: int, lanes: int, ram: int) -> list[str]:
