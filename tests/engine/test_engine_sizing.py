@@ -121,7 +121,7 @@ def test_idle_conversations_are_as_many_as_were_asked_for() -> None:
 
 def test_fewer_lanes_than_asked_for_are_said() -> None:
     assert choose_memory(replace(PLAIN, max_lanes=14), FLASH, 262_144, 8 * GIB).notes[-1] == (
-        "--max-lanes 14: memory has room for 13 requests at a time, others wait"
+        "--max-lanes 14: there is room for 13 requests at a time, others wait"
     )
     assert choose_memory(replace(PLAIN, batch=32), FLASH, 262_144, 8 * GIB).notes[-1] == (
         "--batch 32: 13 requests run at a time, others wait"
@@ -192,6 +192,7 @@ def chosen(options: Options, available: int) -> sizing.Sizing | None:
 @given(OPTIONS, BYTES)
 @example(PLAIN, 8 * GIB)
 @example(replace(PLAIN, cache_mib=2**17), 1 * GIB)
+@example(replace(PLAIN, pool_tokens=1), 8 * GIB)
 def test_never_more_than_there_is(options: Options, available: int) -> None:
     found = chosen(options, available)
     if found is None:
@@ -206,6 +207,7 @@ def test_never_more_than_there_is(options: Options, available: int) -> None:
     assert found.context <= found.pool_tokens
     assert found.pool_tokens >= options.pool_tokens
     assert 1 <= found.max_lanes <= (options.max_lanes or 256)
+    assert found.max_lanes <= found.pool_tokens // 256, "every lane needs a chunk"
     assert limits.state_bytes >= sizes.state, "the next turn finds its conversation"
     assert limits.parking.ram_bytes <= options.cache_mib * MIB
     assert limits.conversations > options.batch

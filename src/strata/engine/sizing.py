@@ -234,7 +234,7 @@ def _notes(options: Options, context_limit: int, context: int, lanes: int, ram: 
             why = "its share of the memory holds no more; --max-context may take more of it"
         notes.append(f"a conversation may have {context} of the model's {context_limit} positions: {why}")
     if lanes < options.max_lanes:
-        notes.append(f"--max-lanes {options.max_lanes}: memory has room for {lanes} requests at a time, others wait")
+        notes.append(f"--max-lanes {options.max_lanes}: there is room for {lanes} requests at a time, others wait")
     elif lanes < options.batch:
         notes.append(f"--batch {options.batch}: {lanes} requests run at a time, others wait")
     if ram < options.cache_mib * _MIB:
