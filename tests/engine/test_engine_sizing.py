@@ -63,8 +63,8 @@ def test_the_real_model(available: int, context: int, pool: int, lanes: int, kep
     assert found.state_bytes == lanes * FLASH_LANE + found.limits.state_bytes
     told = [f"a conversation may have {context} of the model's 262144 positions: its share of the memory holds no more"]
     assert [note.split(";")[0] for note in found.notes] == (told if context < 262_144 else [])
-    assert f"for {pool} tokens of keys and values" in found.summary
-    assert f"for {lanes} requests at a time" in found.summary
+    assert f"keys and values ({pool} tokens)" in found.summary
+    assert f"(at most {lanes} at a time)" in found.summary
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_idle_conversations_are_as_many_as_were_asked_for() -> None:
 
 def test_fewer_lanes_than_asked_for_are_said() -> None:
     assert choose_memory(replace(PLAIN, max_lanes=14), FLASH, 262_144, 8 * GIB).notes[-1] == (
-        "--max-lanes 14: there is room for 13 requests at a time, others wait"
+        "--max-lanes 14: there is room for 13 at a time, other requests wait"
     )
     assert choose_memory(replace(PLAIN, batch=32), FLASH, 262_144, 8 * GIB).notes[-1] == (
-        "--batch 32: 13 requests run at a time, others wait"
+        "--batch 32: 13 run at a time, other requests wait"
     )
     assert choose_memory(replace(PLAIN, batch=13), FLASH, 262_144, 24 * GIB).notes == ()
 

@@ -104,9 +104,9 @@ def choose_memory(options: Options, spec: Spec, context_limit: int, available: i
     )
     limits = MemoryLimits(tokens, options.prompt_cache, kept, need.conversations, parking)
     summary = (
-        f"memory: {bytes_text(chunks(tokens) * need.sizes.chunk)} for {tokens} tokens of keys and values, "
-        f"{bytes_text(lanes * need.lane)} for {lanes} requests at a time, {bytes_text(kept)} for "
-        f"{kept // need.sizes.state} kept states, {bytes_text(ram)} for parked conversations"
+        f"memory: {bytes_text(chunks(tokens) * need.sizes.chunk)} for keys and values ({tokens} tokens), "
+        f"{bytes_text(lanes * need.lane)} for requests (at most {lanes} at a time), {bytes_text(kept)} for kept states "
+        f"({kept // need.sizes.state}), {bytes_text(ram)} for parked conversations"
     )
     notes = tuple(_notes(options, context_limit, context, lanes, ram))
     return Sizing(context, tokens, lanes, lanes * need.lane + kept, need.lane, need.sizes, limits, summary, notes)
@@ -234,9 +234,9 @@ def _notes(options: Options, context_limit: int, context: int, lanes: int, ram: 
             why = "its share of the memory holds no more; --max-context may take more of it"
         notes.append(f"a conversation may have {context} of the model's {context_limit} positions: {why}")
     if lanes < options.max_lanes:
-        notes.append(f"--max-lanes {options.max_lanes}: there is room for {lanes} requests at a time, others wait")
+        notes.append(f"--max-lanes {options.max_lanes}: there is room for {lanes} at a time, other requests wait")
     elif lanes < options.batch:
-        notes.append(f"--batch {options.batch}: {lanes} requests run at a time, others wait")
+        notes.append(f"--batch {options.batch}: {lanes} run at a time, other requests wait")
     if ram < options.cache_mib * _MIB:
         notes.append(f"--conversation-cache-mib {options.cache_mib}: there is room for {ram // _MIB}")
     return notes
