@@ -12,13 +12,24 @@ from typing import Any, Protocol
 
 from strata.arithmetic.penalties import Penalties, Recent, penalized
 from strata.arithmetic.sampling import Sampling
-from strata.engine.channel import Inbox
+from strata.engine.channel import Inbox, Order
 from strata.engine.loop import Engine, Limits
 from strata.engine.protocol import Err, LaneDone, LaneErr, LaneResume, Report, SlotToken, parse_command
 from strata.engine.scheduler import Policy
 from strata.memory import Marking, Memory, MemoryLimits, Origin, ParkingLimits, Sizes
+from strata.model import Segment
 
-Alone = Callable[[Sequence[int], int, str], list[int]]
+class _Starving(Inbox):
+    """Asks for more when nothing is left to do."""
+
+    def __init__(self, more: Callable[[], None]) -> None:
+        super().__init__()
+        self._more = more
+
+    def take(self, *, wait: bool) -> tuple[list[Order], bool]:
+        if wait and self._orders.empty():
+            self._more()
+        return super().take(wait=wait)
 
 
 class World(Protocol):
@@ -91,7 +102,7 @@ class Schedule:
     def run(self, rounds: int = 4) -> None:
         """Some requests at a time, more while they run; between rounds the engine may end, or be killed."""
         for _ in range(rounds):
-            inbox = self._inbox = Inbox()
+            inbox = self._inbox = _Starving(self._more)
             engine = Engine(
                 self.world.model, self.memory, self._engine_limits, self._report, clock=lambda: self.now
             )
@@ -100,8 +111,7 @@ class Schedule:
             inbox.put("LANES")
             for _ in range(self.rng.randint(1, 6)):
                 self._ask()
-            inbox.put("QUIT") if not self._left else None
-            self._until_idle(engine)
+            engine.run(inbox)
             self.memory.check()
             assert all(one.finish is not None for one in self.asked.values()), "a request has no end"
             if self.rng.random() < 0.3:
@@ -111,9 +121,6 @@ class Schedule:
                 self.memory = self._remember()
         self.memory.close()
         self._compare()
-
-    def _until_idle(self, engine: Engine) -> None:
-        engine.run(self._inbox)
 
     def _remember(self) -> "Memory[Any]":
         drafts = self._drafts > 0
@@ -129,12 +136,17 @@ class Schedule:
         if self._wall % 7 == 0:
             self.memory.check()
         if self._left and self.rng.random() < 0.2:
-            self._left -= 1
-            self._ask()
-            if not self._left:
-                self._inbox.put("QUIT")
+            self._more()
         if self.rng.random() < 0.05:
             self._inbox.put(f"BSTOP {self.rng.choice([*self.asked, 999_999])}")
+
+    def _more(self) -> None:
+        """One more request, or none any more."""
+        if not self._left:
+            self._inbox.put("QUIT")
+            return
+        self._left -= 1
+        self._ask()
 
     def _ask(self) -> None:
         rng, lane = self.rng, len(self.asked)
@@ -211,8 +223,6 @@ def alone(model: Any, prompt: Sequence[int], count: int, keys: str, context: int
     penalties = Penalties(
         request.penalty_last_n, request.penalty_repeat, request.penalty_freq, request.penalty_present
     )
-    from strata.model import Segment
-
     state, tokens, fresh = model.new_state(), list(prompt), list(prompt)
     while len(tokens) - len(prompt) < count and len(tokens) <= context:
         (row,) = model.forward([Segment(state, fresh, len(fresh) - 1)])

@@ -101,7 +101,7 @@ class Engine:
         more = True
         while more or self._running or self._waiting:
             if more:
-                orders, more = inbox.take(wait=not self._running)
+                orders, more = inbox.take(wait=not (self._running or self._waiting))
                 self._waiting += orders
             if inbox.interrupted:
                 self._waiting.clear()

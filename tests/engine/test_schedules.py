@@ -1,0 +1,89 @@
+"""Random schedules (`schedules`), on a fake model by the thousand and on the shipped one, each against itself alone.
+
+`pytest tests/engine/test_schedules.py --schedule-minutes 60` runs new ones for an hour.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from engine_fakes import HANGS, TURN, FakeModel
+from schedules import Schedule, alone
+
+import strata
+from strata.model import Model, Segment, load
+
+
+class FakeWorld:
+    """The model of hashes: thousands of windows a second."""
+
+    context = 600
+    turn = TURN
+    words = range(40)
+
+    def __init__(self) -> None:
+        self.model = FakeModel(self.context)
+        self._known: dict[tuple[tuple[int, ...], int, str], list[int]] = {}
+
+    def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
+        return alone(FakeModel(self.context), prompt, count, keys, self.context)
+
+
+class Watched:
+    """A real model that calls `before` at each window."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.before = lambda rows: None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def forward(self, segments: Sequence[Segment]) -> object:
+        self.before(sum(len(segment.tokens) for segment in segments))
+        return self._model.forward(segments)
+
+
+class DemoWorld:
+    """The shipped model in C++: everything but the fakes."""
+
+    context = 600
+
+    def __init__(self) -> None:
+        model = load(Path(strata.__file__).parent / "data" / "strata-demo.gguf", context=self.context, threads=1)
+        self.model = Watched(model)
+        assert model.turn_id is not None
+        self.turn = model.turn_id
+        self.words = range(300, 360)
+
+    def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
+        return alone(self.model._model, prompt, count, keys, self.context)
+
+
+def lives(world: FakeWorld | DemoWorld, first: int, seconds: float, directory: Path, most: int = 10**9) -> dict[str, int]:
+    """Run schedules from seed `first` on; what happened in all of them."""
+    end, seed = time.monotonic() + seconds, first
+    happened: dict[str, int] = {}
+    while time.monotonic() < end and seed < first + most:
+        schedule = Schedule(world, seed, directory / str(seed))
+        schedule.run()
+        for name, count in schedule.counts.items():
+            happened[name] = happened.get(name, 0) + count
+        seed += 1
+    return happened
+
+
+def test_schedules_of_a_fake_model(tmp_path: Path, schedule_minutes: float) -> None:
+    first = 0 if not schedule_minutes else int(time.time())
+    happened = lives(FakeWorld(), first, max(60.0, schedule_minutes * 30), tmp_path, 10**9 if schedule_minutes else 150)
+    assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
+    assert HANGS not in FakeWorld.words
+
+
+@pytest.mark.slow
+def test_schedules_of_the_shipped_model(tmp_path: Path, schedule_minutes: float) -> None:
+    first = 0 if not schedule_minutes else int(time.time())
+    happened = lives(DemoWorld(), first, max(30.0, schedule_minutes * 30), tmp_path, 10**9 if schedule_minutes else 12)
+    assert happened["resumed"] > 5
+    assert happened["drafts"] > 0
