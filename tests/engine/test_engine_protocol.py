@@ -60,15 +60,18 @@ BEGUN = st.sampled_from(
 
 @given(GARBAGE | st.builds("{}{}".format, BEGUN, GARBAGE))
 def test_any_line_is_a_command_or_one_sentence(line: str) -> None:
+    outcome: Command | BadRequest
     try:
-        command = parse_command(line)
+        outcome = parse_command(line)
     except BadRequest as error:
-        assert error.slot is None or line.split()[0] in ("BGEN", "BGENI")
-        sentence = Err(str(error)).format()
-        assert len(sentence.splitlines()) == 1
+        outcome = error
+    if isinstance(outcome, BadRequest):
+        assert outcome.slot is None or line.split()[0] in ("BGEN", "BGENI")
+        sentence = Err(str(outcome)).format()
+        assert len(str(outcome).splitlines()) == 1
         assert len(sentence) > len("ERR ")
     else:
-        assert isinstance(command, Command)
+        assert isinstance(outcome, Command)
 
 
 def test_the_lines_of_a_client_of_the_seeds() -> None:
@@ -117,7 +120,7 @@ EXPECTED = "expected: GEN <max_new> ..."
 NO_SLOT = "BGEN: no such free slot (--batch N) or a bad max_new"
 WHOLE = "is not a whole number from 0 to 2147483647"
 NO_ID = "is not a token id (0 to 2147483647)"
-SLOT = "needs the number of a slot (0 to 2147483647), not"
+SLOT = "needs a slot's number (0 to 2147483647), not"
 
 
 @pytest.mark.parametrize(
