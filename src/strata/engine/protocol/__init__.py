@@ -1,6 +1,6 @@
 """Every line between the server and the engine: parsed and formatted here, both ways, by both sides. Pure.
 
-Commands go to the engine's stdin, reports come from its stdout; one line each, UTF-8, ids in decimal (docs/protocol.md).
+Commands go to the engine's stdin, reports come from its stdout; one line each, UTF-8, ids decimal (docs/protocol.md).
 The engine reads commands with `parse_command` and writes `Report.format()`; a client writes `Command.format()` and
 reads `parse_report`.
 """

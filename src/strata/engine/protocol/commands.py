@@ -29,8 +29,8 @@ _TUNING = frozenset({"pcie_frac", "spec_min_p", "pcie_balance", "q8k_avx2", "bat
 class BadRequest(RequestError):
     """A line that is no command; the text belongs after `ERR `, or after `BERR <slot> ` in lanes form.
 
-    `slot`: the slot or lane of a BGEN line whose number could be read, and which this refusal ends. None for every other
-    line, also for one like `BSTOP 3 now`: its slot goes on.
+    `slot`: the slot or lane of a BGEN line whose number could be read, and which this refusal ends. None for every
+    other line, also for one like `BSTOP 3 now`: its slot goes on.
     """
 
     def __init__(self, reason: str, slot: int | None = None) -> None:
@@ -311,7 +311,7 @@ def _slot(word: str, text: str) -> int:
     try:
         return whole(text, LARGEST)
     except ValueError:
-        raise BadRequest(f"bad request: {word} needs the number of a slot (0 to {LARGEST}), not {shown(text)}") from None
+        raise BadRequest(f"bad request: {word} needs a slot's number (0 to {LARGEST}), not {shown(text)}") from None
 
 
 def _mib(text: str) -> int:

@@ -165,7 +165,7 @@ class Token(Report):
 
 @dataclass(frozen=True, slots=True)
 class LogProb(Report):
-    """`LP <logprob> [<id>:<logprob> ...]`: natural logarithms, of the token whose T follows and of the likeliest ones."""
+    """`LP <logprob> [<id>:<logprob> ...]`: natural logarithms, of the token that follows and of the likeliest ones."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
