@@ -9,12 +9,11 @@ import pytest
 
 import strata.memory
 from strata.cpu import _native
-from strata.memory import MAIN, Memory, MemoryLimits, Origin, ParkingLimits, Sizes, Why, fingerprint
+from strata.memory import MAIN, Memory, MemoryLimits, Origin, ParkingLimits, Sizes, Why
 from strata.memory.files import read, write
 from strata.memory.pool import CHUNK
 from strata.memory.sizes import chunk_bytes
 from strata.model import Segment, load
-from strata.weights import open_gguf
 
 DEMO = Path(strata.memory.__file__).parents[1] / "data" / "strata-demo.gguf"
 ORIGIN = Origin("demo", "bf16", "cpu")
@@ -157,15 +156,6 @@ def test_files_hold_every_bit_drafts_included(model, tmp_path):
     assert back[0].native.chunks(0)[0] != state.native.chunks(0)[0]
     again = read(tmp_path / "a", ORIGIN, lambda: model.new_state(True))
     assert again[1].native.chunks(0)[:1] == again[0].native.chunks(0)[:1], "a checkpoint shares its rows"
-
-
-def test_a_fingerprint_tells_models_apart(tmp_path):
-    one, data = fingerprint(open_gguf(DEMO)), bytearray(DEMO.read_bytes())
-    (tmp_path / "same.gguf").write_bytes(data)
-    assert fingerprint(open_gguf(tmp_path / "same.gguf")) == one
-    data[-1] ^= 1
-    (tmp_path / "other.gguf").write_bytes(data)
-    assert fingerprint(open_gguf(tmp_path / "other.gguf")) != one
 
 
 def test_a_cache_shorter_than_asked_is_refused(model):
