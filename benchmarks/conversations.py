@@ -108,12 +108,13 @@ class Bench:
         """An idle conversation goes on in another lane; a copy of it does."""
         memory = self.memory()
         move, packed = self.case("move"), self.case("move, prompt an array")
-        fork = self.case("fork", beside="copying its caches")
+        fork = self.case("fork, prompt an array", beside="copying its caches")
         for turn in range(self.rounds):
             prompt = self.prompt()
             for case, given in ((move, prompt), (packed, np.array(prompt))):
                 case.seconds.append(_timed(lambda p=given, place=turn % 3: memory.finish(memory.admit(p, place=place))))
-            fork.seconds.append(_timed(lambda p=prompt: memory.finish(memory.admit(p, keep=False))))
+            given = np.array(prompt)
+            fork.seconds.append(_timed(lambda p=given: memory.finish(memory.admit(p, keep=False))))
             fork.medium.append(self.copy())
         memory.check()
         return [move, packed, fork]
