@@ -24,6 +24,7 @@ Product multiply(std::uint64_t a, std::uint64_t b) {
 struct Candidate {
     float logit;
     std::uint32_t id;
+    std::uint64_t weight = 0;
 };
 bool before(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
 
@@ -31,6 +32,27 @@ bool before(const Candidate& a, const Candidate& b) { return a.logit > b.logit |
 std::uint64_t weight_of(float exponential) {
     const float scaled = std::nearbyint(exponential * 1073741824.0f);
     return std::isnan(scaled) ? std::uint64_t(1) << 63 : std::uint64_t(scaled);
+}
+
+// The `count` first of all tokens, in no order: what is not above the least of `count` others is passed by.
+std::vector<Candidate> first_of(const float* logits, std::size_t n, std::size_t count) {
+    std::vector<Candidate> found;
+    const auto cut = [&] {
+        std::nth_element(found.begin(), found.begin() + std::ptrdiff_t(count - 1), found.end(), before);
+        found.resize(count);
+    };
+    bool full = false;
+    float least = 0.0f;
+    for (std::size_t i = 0; i < n; ++i) {
+        if (full && !(logits[i] > least)) continue;
+        found.push_back({logits[i], std::uint32_t(i)});
+        if (found.size() < 2 * count) continue;
+        cut();
+        least = found[count - 1].logit;
+        full = true;
+    }
+    if (found.size() > count) cut();
+    return found;
 }
 
 }  // namespace
@@ -66,25 +88,32 @@ std::size_t argmax(const float* logits, std::size_t n) {
 
 std::size_t draw(const float* logits, std::size_t n, const Sampling& sampling) {
     if (!(sampling.temperature > 0.0f)) return argmax(logits, n);
+    std::vector<Candidate> all;
+    if (sampling.top_k > 0 && sampling.top_k < n) {
+        all = first_of(logits, n, sampling.top_k);
+    } else {
+        all.resize(n);
+        for (std::size_t i = 0; i < n; ++i) all[i] = {logits[i], std::uint32_t(i)};
+    }
+    std::vector<float> exponentials(all.size());
+    float top = all[0].logit;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        top = std::max(top, all[i].logit);
+        exponentials[i] = all[i].logit / sampling.temperature;
+    }
+    kernels().window.exp_minus(exponentials.data(), top / sampling.temperature, exponentials.data(), all.size());
     // A token with weight 0 is never drawn and comes after all others: only the rest is put in order.
-    std::vector<float> exponentials(n);
     std::vector<Candidate> candidates;
-    const float top = logits[argmax(logits, n)] / sampling.temperature;
-    for (std::size_t i = 0; i < n; ++i) exponentials[i] = logits[i] / sampling.temperature;
-    kernels().window.exp_minus(exponentials.data(), top, exponentials.data(), n);
-    for (std::size_t i = 0; i < n; ++i)
-        if (weight_of(exponentials[i]) > 0) candidates.push_back({logits[i], std::uint32_t(i)});
-    if (sampling.top_k > 0 && sampling.top_k < candidates.size()) {
-        std::nth_element(candidates.begin(), candidates.begin() + std::ptrdiff_t(sampling.top_k), candidates.end(), before);
-        candidates.resize(sampling.top_k);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].weight = weight_of(exponentials[i]);
+        if (all[i].weight > 0) candidates.push_back(all[i]);
     }
     std::sort(candidates.begin(), candidates.end(), before);
     std::vector<std::uint64_t> sums;
     std::uint64_t sum = 0;
     for (const Candidate& c : candidates) {
-        const std::uint64_t weight = weight_of(exponentials[c.id]);
-        if (weight < sampling.min_weight) break;
-        sums.push_back(sum += weight);
+        if (c.weight < sampling.min_weight) break;
+        sums.push_back(sum += c.weight);
     }
     if (sampling.top_p < 1.0) {
         const std::uint64_t need = std::uint64_t(std::ceil(sampling.top_p * double(sum)));

@@ -5,7 +5,6 @@
 
 from strata.memory.conversations import MAIN, NOWHERE, Admission
 from strata.memory.files import ConversationFileError, Origin
-from strata.memory.fingerprint import fingerprint
 from strata.memory.keeper import MemoryLimits
 from strata.memory.manager import Memory, PoolNumbers
 from strata.memory.marks import Marking, Why, marks
@@ -27,7 +26,6 @@ __all__ = [
     "PoolNumbers",
     "Sizes",
     "Why",
-    "fingerprint",
     "marks",
     "pool_tokens",
 ]
