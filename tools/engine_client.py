@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from strata.cli.defaults import demo_model
-from strata.engine.protocol import parse_report
+from strata.engine.protocol import FINISHES, parse_report
 from strata.errors import EngineError, StrataError
 from strata.text import Tokenizer
 from strata.weights import open_checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
-FINISHES = ("stop", "length", "cancel", "pool", "handoff")
 READY_S = 900.0
 QUIT_S = 180.0
 
