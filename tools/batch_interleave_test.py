@@ -92,8 +92,11 @@ def gives_way(engine: Engine, alone: Alone, checks: Checks, max_new: int) -> Non
     part = engine.admit(2, max_new, alone.prompts["d"], gives_way=True)
     reached = part.progress[0] if part.progress else (0, 0)
     if not part.progress or reached[0] == reached[1]:
-        checks.true(False, f"D was read without a PP before its end (reused {part.reused or 0} of {part.prompt} tokens): "
-                    "no conversation may be kept that another replaced alone, and windows must be smaller")  # fmt: skip
+        checks.true(
+            False,
+            f"D was read without a PP before its end (reused {part.reused or 0} of {part.prompt} tokens): no solo "
+            "conversation may be kept that another replaced, and windows must be smaller than the prompt",
+        )
     yielded = "no YIELDED" if part.yielded is None else f"YIELDED {part.yielded}"
     checks.true(part.yielded is not None, f"BYIELD after {reached[0]} of {reached[1]} tokens of D: {yielded}")
     finish = part.done[4] if part.done else "none"
@@ -158,7 +161,7 @@ def main() -> int:
         for step in (reads_beside, next_turn_in_slot, gives_way, back_to_solo, solo_from_slot, other_path):
             step(engine, alone, checks, options.max_new)
     counts = {word: len(re.findall(re.escape(word), engine.log)) for word in LOG_WORDS}
-    print("the log has " + ", ".join(f"{word!r} {count} times" for word, count in counts.items() if count))
+    print("in the log: " + ", ".join(f"{word!r} {count} times" for word, count in counts.items()))
     return checks.code
 
 

@@ -24,7 +24,9 @@ def in_slots(engine: Engine, prompts: Sequence[Sequence[int]], limits: Sequence[
     return [request.tokens for request in requests]
 
 
-def limits_hold(engine: Engine, prompts: Sequence[Sequence[int]], solo: Sequence[Sequence[int]], checks: Checks) -> None:
+def limits_hold(
+    engine: Engine, prompts: Sequence[Sequence[int]], solo: Sequence[Sequence[int]], checks: Checks
+) -> None:
     """max_new of 1, 2, 3 and 4: a window may draft beyond the limit, but nothing more comes out."""
     requests = [engine.admit(slot, slot + 1, prompt) for slot, prompt in enumerate(prompts)]
     engine.finish(*requests)

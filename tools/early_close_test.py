@@ -50,7 +50,8 @@ class Server:
             connection.request("POST", self._parts.path.rstrip("/") + "/v1/chat/completions", json.dumps(body), headers)
             answer = connection.getresponse()
             if answer.status != 200:
-                raise BrokenProtocol(f"the server answered {answer.status}: {answer.read(2000).decode(errors='replace')}")
+                said = answer.read(2000).decode(errors="replace")
+                raise BrokenProtocol(f"the server answered {answer.status}: {said}")
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise BrokenProtocol(f"{self._parts.netloc} does not answer: {error}") from None

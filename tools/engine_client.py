@@ -146,7 +146,7 @@ class Request:
     admitted: bool | None = None
     finish: str | None = None
     meanwhile: int = 0
-    """Tokens that other slots got while this prompt was read."""
+    """Tokens that other slots got between this prompt's first PP and its first token."""
     started: float = field(default_factory=time.monotonic)
     ended: float = 0.0
 
@@ -376,7 +376,7 @@ class Engine:
         request.tokens.append(line.number(1))
         if len(request.tokens) > request.limit:
             raise BrokenProtocol(f"{line.text!r} is token {len(request.tokens)} of {request}, of {request.limit}")
-        if self.control is not None:
+        if self.control is not None and self.control.progress and not self.control.tokens:
             self.control.meanwhile += 1
 
     def _slot_done(self, request: Request, line: Line) -> None:

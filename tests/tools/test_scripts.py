@@ -86,7 +86,7 @@ def test_honest_fake_passes(fake: str, script: str, words: list[str], tmp_path: 
         ("hang", "batch_test", 1, "no line from the engine for 2 s (slot 1 is on the control lines)"),
         ("exit", "batch_test", 1, "ended with exit code 3"),
         ("deaf", "batch_test --promote-after 5", 1, "the request ended as 'length'"),
-        ("late", "batch_test --promote-after 5", 1, " after a token of slot 0"),
+        ("late", "batch_test --promote-after 5", 1, "came after the read had begun"),
         ("noreused", "batch_interleave_test", 2, "FAIL  A's next turn said no REUSED"),
         ("less", "batch_interleave_test", 1, "of one request differ"),
         ("noyield", "batch_interleave_test", 2, "tokens of D: no YIELDED"),
