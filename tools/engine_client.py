@@ -81,7 +81,8 @@ class Config:
     @classmethod
     def from_options(cls, options: argparse.Namespace) -> "Config":
         """From `--config` and `--exe`. Raises BrokenProtocol with a sentence where the file cannot be used."""
-        values: dict[str, Any] = {"args": ["--native", str(demo_model())]}
+        # The demo model's answers are short: without end tokens it goes on, and slots decode beside one another.
+        values: dict[str, Any] = {"args": ["--native", str(demo_model()), "--eos-ids", "-1"]}
         if options.config:
             try:
                 values = json.loads(Path(options.config).read_text(encoding="utf-8-sig"))

@@ -160,7 +160,7 @@ class LeakyServer(http.server.BaseHTTPRequestHandler):
             text = (self.leaks if type(self).left else "") + "The sky is blue."
             self.wfile.write(json.dumps({"choices": [{"message": {"content": text}}]}).encode())
             return
-        if "Montpellier" in body["messages"][0]["content"]:
+        if "months" in body["messages"][0]["content"]:
             type(self).left = True
         for number in range(8):
             event = {"choices": [{"delta": {"content": f"{number} "}}]}
@@ -186,8 +186,8 @@ def leaky_server() -> Iterator[str]:
     ("leaks", "expect", "code", "said"),
     [
         ("", "Blue", 0, "all as it should be"),
-        ("Montpellier ", "blue", 2, "FAIL  after a stream that was left (1): 'Montpellier The sky"),
-        ("", "green", 2, "FAIL  before: has the word 'green'"),
+        ("January ", "blue", 2, "FAIL  after a stream that was left (1): 'January The sky"),
+        ("", "green", 2, "FAIL  before: the word 'green'"),
     ],
 )
 def test_leaks_of_a_server_are_noticed(
