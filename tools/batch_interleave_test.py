@@ -8,7 +8,8 @@ import argparse
 import re
 from dataclasses import dataclass
 
-from engine_client import Config, Engine, Request, engine_arguments, run_script
+from engine_client import Engine, Request
+from engine_config import Config, engine_arguments, run_script
 from script_prompts import REPLY, Checks, encode, first_turn, long_text, next_turn
 
 from strata.text import Tokenizer
@@ -35,7 +36,7 @@ def run_alone(engine: Engine, tokenizer: Tokenizer, options: argparse.Namespace)
         prompts[name] = ids
         tokens[name] = engine.ask(options.max_new, ids).tokens
 
-    size = long_size(engine, tokenizer, options)
+    size = long_size(engine, options)
     ask("a", encode(tokenizer, first_turn("Tell me a long story about a lighthouse keeper and the sea.")))
     ask("a2", [*prompts["a"], *tokens["a"], *next_turn(tokenizer, tokens["a"], "And what happened the year after?")])
     ask("a3", [*prompts["a2"], *tokens["a2"], *next_turn(tokenizer, tokens["a2"], "Who told you that?")])
@@ -50,12 +51,13 @@ def run_alone(engine: Engine, tokenizer: Tokenizer, options: argparse.Namespace)
     return Alone(prompts, tokens)
 
 
-def long_size(engine: Engine, tokenizer: Tokenizer, options: argparse.Namespace) -> int:
+def long_size(engine: Engine, options: argparse.Namespace) -> int:
     """Tokens of the long texts: `--long`, or what the context leaves room for."""
+    wanted: int = options.long
     room = engine.context - options.max_new - 8 - 64
-    if options.long > room:
-        print(f"the long prompts have {room} tokens instead of {options.long}: the context is {engine.context}")
-    return min(options.long, room)
+    if wanted > room:
+        print(f"the long prompts have {room} tokens instead of {wanted}: the context is {engine.context}")
+    return wanted if wanted < room else room
 
 
 def reads_beside(engine: Engine, alone: Alone, checks: Checks, max_new: int) -> None:

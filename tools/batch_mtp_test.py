@@ -6,7 +6,8 @@ Exit code 0: all as it should be, and drafts were accepted; 2: something differs
 import re
 from collections.abc import Sequence
 
-from engine_client import Config, Engine, engine_arguments, run_script
+from engine_client import Engine
+from engine_config import Config, engine_arguments, run_script
 from script_prompts import Checks, encode, first_turn, long_text, question
 
 SLOTS = 4

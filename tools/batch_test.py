@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine_client import BrokenProtocol, Config, Engine, Request, engine_arguments, run_script
+from engine_client import Engine, Request
+from engine_config import BrokenProtocol, Config, engine_arguments, run_script
 from script_prompts import Checks, encode, first_turn, long_text, question
 
 from strata.text import Tokenizer

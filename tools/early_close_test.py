@@ -18,7 +18,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from engine_client import BrokenProtocol, run_script
+from engine_config import BrokenProtocol, run_script
 from script_prompts import Checks
 
 QUESTION = "What colour is the sky on a clear day?"
@@ -82,7 +82,7 @@ class Server:
     def stream(self, text: str) -> str:
         """A streamed answer, read to its [DONE]."""
         connection, answer = self._post(text, STREAMED, stream=True)
-        pieces = []
+        pieces: list[str] = []
         with contextlib.closing(connection):
             for line in answer:
                 if line.strip() == b"data: [DONE]":

@@ -7,7 +7,8 @@ protocol.
 
 import re
 
-from engine_client import BrokenProtocol, Config, Engine, engine_arguments, run_script
+from engine_client import Engine
+from engine_config import BrokenProtocol, Config, engine_arguments, run_script
 from script_prompts import Checks, encode, first_turn, next_turn
 
 PARKING = "--conversation-cache-mib 1024 --conversation-cache-slots 4 --conversation-cache-min-free-mib 256"
