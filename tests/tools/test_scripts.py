@@ -44,6 +44,8 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("batch_test", ["--n", "8", "--batch", "8", "--max-new", "24", "--long-tokens", "200",
                         "--keys", f"{SEEDED} penalty_last_n=32 penalty_repeat=1.3 penalty_present=0.5"]),
         ("batch_interleave_test", ["--max-new", "96", "--long", "1500"]),
+        # Above the least length of a root: no root may be made of a prompt without a system message.
+        ("batch_interleave_test", ["--max-new", "48", "--long", "2600"]),
         ("parking_test", ["--max-new", "32", "--repeat", "12"]),
         ("batch_mtp_test", ["--max-new", "32"]),
     ],
