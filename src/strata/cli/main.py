@@ -16,6 +16,7 @@ COMMANDS = {
     "chat": "talk with a model in the terminal",
     "generate": "continue a text, or answer one message",
     "inspect": "say what a model file holds and what it lacks",
+    "tokenizer": "write a model's tokenizer into a directory of plain files",
     "engine": "the engine process, which the other commands start",
 }
 
@@ -91,6 +92,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     inspect = commands.add_parser("inspect", help=COMMANDS["inspect"], description=COMMANDS["inspect"])
     inspect.add_argument("file", help="model file or directory")
+    tokenizer = commands.add_parser("tokenizer", help=COMMANDS["tokenizer"], description=COMMANDS["tokenizer"])
+    tokenizer.add_argument("file", help="model file or directory")
+    tokenizer.add_argument("directory", help="where the files are written; made if it is not there")
     commands.add_parser("engine", help=COMMANDS["engine"], add_help=False)
     return parser
 
