@@ -8,7 +8,19 @@ from collections import deque
 from collections.abc import Iterator
 
 from strata import logs
-from strata.engine.protocol import Command, Gen, Ignored, Quit, Report, Stop, parse_command
+from strata.engine.protocol import (
+    EXPECTED,
+    NO_SLOT,
+    BStop,
+    BYield,
+    Command,
+    Gen,
+    Ignored,
+    Quit,
+    Report,
+    Stop,
+    parse_command,
+)
 from strata.errors import RequestError
 
 log = logs.get("engine")
@@ -45,9 +57,9 @@ class Inbox:
 
     def put(self, line: str) -> bool:
         """Take in one line; False if it was the last (QUIT)."""
-        command: Command | RequestError
+        command: Gen | Stop | Quit | Ignored | RequestError
         try:
-            command = parse_command(line)
+            command = _without_slots(parse_command(line))
         except RequestError as error:
             command = error
         if isinstance(command, Quit):
@@ -93,6 +105,17 @@ class Inbox:
             if not self.put(line):
                 return
         self.put("QUIT")
+
+
+def _without_slots(command: Command) -> Gen | Stop | Quit | Ignored:
+    """A command as an engine takes it that has no slots. Raises RequestError for one that it cannot serve."""
+    if isinstance(command, BStop | BYield):
+        return Ignored("BSTOP or BYIELD: no slot is decoding and no read is in flight that could give way to one")
+    if isinstance(command, Gen) and command.slot is not None:
+        raise RequestError(NO_SLOT)
+    if isinstance(command, Gen | Stop | Quit | Ignored):
+        return command
+    raise RequestError(EXPECTED)
 
 
 def lines(descriptor: int, longest: int = LONGEST_LINE) -> Iterator[str]:
