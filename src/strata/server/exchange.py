@@ -25,9 +25,9 @@ GRACE_S = 0.1
 class Exchange:
     """The requests in flight on a process that is ready, and the one reader of its lines.
 
-    A request that holds a place of `turns` is sent by `open`; the place is given back when the engine has ended it. When
-    no line at all has come for `silence_s` (0: no limit) and the time that prompts may take, the process is killed.
-    However it ends, every request in flight is told why.
+    A request that holds a place of `turns` is sent by `open`; the place is given back when the engine has ended it.
+    When no line at all has come for `silence_s` (0: no limit) and the time that prompts may take, the process is
+    killed. However it ends, every request in flight is told why.
     """
 
     def __init__(self, process: EngineProcess, turns: Turns, *, silence_s: float, slowest_prompt: float) -> None:

@@ -122,7 +122,8 @@ class Generator:
         """
         split = prepared.ask.messages is not None
         reply = Reply(self.tokenizer, prepared.ask.stop, split=split, thinking=prepared.starts_thinking)
-        cached, score = 0, None
+        cached = 0
+        score: LogProb | None = None
         async with (
             self.engine.request(prepared.command) as flight,
             contextlib.aclosing(flight.reports()) as reports,
@@ -138,7 +139,7 @@ class Generator:
                     case Token() if not reply.ended:
                         if prepared.ask.logprobs is not None and score is None:
                             raise RequestError("logprobs: this engine does not tell log-probabilities; leave it out.")
-                        known = score and TokenScore(report.id, score.logprob, score.top)
+                        known = TokenScore(report.id, score.logprob, score.top) if score is not None else None
                         for piece in reply.push(report.id, known):
                             yield piece
                         score = None

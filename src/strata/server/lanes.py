@@ -11,6 +11,7 @@ from strata.engine.protocol import (
     Progress,
     Report,
     Resume,
+    SlotDone,
     SlotLogProb,
     SlotToken,
     Token,
@@ -21,7 +22,7 @@ from strata.errors import EngineError
 def of_lane(report: Report) -> tuple[int, Report] | None:
     """The lane of a report, and the report without it; None for one that is about no lane.
 
-    Raises EngineError for a refusal that names no lane: nobody could be told, so somebody would wait for ever.
+    Raises EngineError for a refusal that names no lane, since somebody would wait for ever, and for an end of a slot.
     """
     match report:
         case SlotToken():
@@ -36,6 +37,8 @@ def of_lane(report: Report) -> tuple[int, Report] | None:
             return report.slot, _done(report)
         case LaneErr():
             return report.slot, Err(report.reason)
+        case SlotDone():
+            raise EngineError(f"The engine sent a line that is not of the LANES form: {report.format()}.")
         case Err():
             raise EngineError(f"The engine refused a line without saying whose: {report.reason}.")
     return None

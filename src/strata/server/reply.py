@@ -65,14 +65,13 @@ class Reply:
 
     def _keep(self, score: TokenScore, text: str, pieces: Sequence[Piece], was_thinking: bool) -> None:
         """Keep a token's score if the token is part of the answer, or may turn out to be."""
-        self._thought = self._thought or self._thinking
+        self._thought = self._thought or was_thinking or self._thinking
         answers = any(piece.part is Part.ANSWER for piece in pieces)
-        blank_after_thinking = bool(text) and self._thought and not answers
-        if was_thinking or self._thinking or blank_after_thinking:
+        blank_after_thinking = bool(text) and self._thought
+        of_format = not answers and (was_thinking or self._thinking or blank_after_thinking)
+        if of_format or was_thinking:
             self._scores.drop()
-        if not self._tokenizer.is_silent(score.id) and (
-            answers or not (was_thinking or self._thinking or blank_after_thinking)
-        ):
+        if not of_format and not self._tokenizer.is_silent(score.id):
             self._scores.add(score)
 
     def _through_stop(self, pieces: Sequence[Piece]) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""How the tokens of a reply are drawn: the values a client may choose, their ranges, their keys in the line protocol."""
+"""How the tokens of a reply are drawn: what a client may choose, in which ranges, and the keys of the protocol."""
 
 import math
 from collections.abc import Mapping

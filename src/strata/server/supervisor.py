@@ -1,8 +1,8 @@
 """Keeps one engine process running and gives its places to requests, first come, first served.
 
-A request's way: it waits for a place, which there is when the engine is ready; its command is sent; its reports are read
-until DONE or a refusal. Whatever goes wrong on the way ends the request with an error that says so: it never waits
-without a limit.
+A request's way: it waits for a place, which there is when the engine is ready; its command is sent; its reports are
+read until DONE or a refusal. Whatever goes wrong on the way ends the request with an error that says so: it never
+waits without a limit.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class State(Enum):
 class Supervisor:
     """Starts the engine, starts it again when it ends, and hands it out through `request`.
 
-    `parallel`: how many requests the engine is given at once; None leaves that to the engine. An engine without lanes is
-    given one at a time.
+    `parallel`: how many requests the engine is given at once; None leaves that to the engine. An engine without lanes
+    is given one at a time.
     """
 
     def __init__(
