@@ -108,7 +108,7 @@ class Request:
             case "say":
                 return [*rest.encode(), END], 0.0, "stop"
             case "think":
-                return [259, *b"\nhm\n", 260, *b"\n\n", *rest.encode(), END], 0.0, "stop"
+                return [10, 259, *b"\nhm\n", 260, *b"\n\n", *rest.encode(), END], 0.0, "stop"
             case "keys":
                 return [*self.keys.encode(), END], 0.0, "stop"
             case "prompt":

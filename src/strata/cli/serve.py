@@ -35,7 +35,7 @@ async def _serve(options: argparse.Namespace, access: Access, card: ModelCard, l
     def drain() -> None:
         if engine.running:
             LOG.warning(
-                "ending: what is in progress (%d requests) has %d s to finish; Ctrl-C again ends it at once",
+                "ending: requests in progress (%d) have %d s to finish; Ctrl-C again ends them at once",
                 engine.running, REPLY_S,
             )  # fmt: skip
         engine.begin_drain(stop_after_s=REPLY_S)
