@@ -28,13 +28,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(options: argparse.Namespace, access: Access, card: ModelCard, listener: socket.socket) -> None:
-    engine = supervisor_for(card.path, options)
+    engine = supervisor_for(card.path, options, options.parallel)
     generator = Generator(engine, card.tokenizer, name=card.name)
     app = create_app(Service(generator, engine, access))
 
     def drain() -> None:
         if engine.running:
-            LOG.warning("ending: the reply in progress has %d s to finish; Ctrl-C again ends it at once", REPLY_S)
+            LOG.warning(
+                "ending: requests in progress (%d) have %d s to finish; Ctrl-C again ends them at once",
+                engine.running, REPLY_S,
+            )  # fmt: skip
         engine.begin_drain(stop_after_s=REPLY_S)
 
     server = HttpServer(app, listener, on_end=drain)

@@ -20,6 +20,7 @@ from strata.errors import StrataError
 from strata.server import openai
 from strata.server.generation import End, Generator, Prepared
 from strata.server.guard import Access, Guard
+from strata.server.openai_answer import ChatAnswer
 from strata.server.sse import KEEP_ALIVE, Disconnected, EventStream, Feed, or_disconnect
 from strata.server.supervisor import State, Supervisor
 from strata.text import Piece
@@ -101,7 +102,8 @@ class _Routes:
                        "info": dict(self._engine.info)},
             "started": int(self._service.started), "uptime_s": int(time.time() - self._service.started),
             "context": {"max_positions": await self._engine.context() if ready else None},
-            "concurrency": {"serving": 1, "requested": 1}, "dialects": ["openai"], "vision": False,
+            "concurrency": {"serving": self._engine.serving, "requested": self._engine.parallel},
+            "dialects": ["openai"], "vision": False,
             "activity": {"requests": self._requests, "in_flight": self._engine.running + self._engine.waiting,
                          "waiting": self._engine.waiting},
         }  # fmt: skip
@@ -130,7 +132,8 @@ class _Routes:
         try:
             prepared = await or_disconnect(work, request.receive)
             self._requests += 1
-            answer = openai.ChatAnswer(self._generator.name)
+            scored = prepared.ask.logprobs is not None
+            answer = ChatAnswer(self._generator.name, self._generator.tokenizer, scored=scored)
             if asked.stream:
                 return await self._stream(prepared, answer, asked.include_usage)
             return Json(await or_disconnect(asyncio.create_task(self._whole(prepared, answer)), request.receive))
@@ -156,7 +159,7 @@ class _Routes:
             raise HTTPException(400, "The body was cut off.") from None
         return b"".join(parts)
 
-    async def _whole(self, prepared: Prepared, answer: openai.ChatAnswer) -> dict[str, Any]:
+    async def _whole(self, prepared: Prepared, answer: ChatAnswer) -> dict[str, Any]:
         pieces: list[Piece] = []
         feed = Feed(self._generator.events(prepared))
         try:
@@ -169,7 +172,7 @@ class _Routes:
         finally:
             await feed.close()
 
-    async def _stream(self, prepared: Prepared, answer: openai.ChatAnswer, include_usage: bool) -> Response:
+    async def _stream(self, prepared: Prepared, answer: ChatAnswer, include_usage: bool) -> Response:
         feed = Feed(self._generator.events(prepared))
         try:
             # An engine that fails at once is still told by the status; later the stream has begun with 200.
