@@ -133,7 +133,8 @@ def _groups(sides: Sides, model: ModelFile, options: argparse.Namespace) -> list
 
 def _table(cases: list[dict[str, Any]]) -> Iterator[str]:
     """A case a line: value, baseline, ratio, spread of both, llama.cpp, and cores busy with other work."""
-    yield f"\n{'case':<62}{'value':>9}{'baseline':>10}  {'unit':<9}{'ratio':>7}{'spread':>14}{'llama.cpp':>11}{'others':>8}"
+    head = f"\n{'case':<62}{'value':>9}{'baseline':>10}  {'unit':<9}"
+    yield head + f"{'ratio':>7}{'spread':>14}{'llama.cpp':>11}{'others':>8}"
     for c in cases:
         spread = " ".join(f"±{x * 50:.0f} %" for x in c.get("spread", []))
         peer, others = (f"{c[key]:.4g}" if c.get(key) is not None else "-" for key in ("llamacpp", "others"))

@@ -55,7 +55,7 @@ class Engine:
         self.context = 0
         self._open: dict[int, Request] = {}
         self._lanes = 0
-        self._lines: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[tuple[float, str | None]] = queue.SimpleQueue()
         # Each of several engines is to rearrange its weights: left to itself, the last might find too little memory.
         environment = {"STRATA_REPACK": "on"} | os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._log = open(log_path(f"lanes {name}"), "w")  # noqa: SIM115
@@ -177,7 +177,7 @@ class Engine:
             now, line = self._lines.get(timeout=SILENCE_S)
         except queue.Empty:
             raise self._error(f"no line for {SILENCE_S:.0f} s") from None
-        if not line:
+        if line is None:
             raise self._error(f"ended with exit code {self._process.wait()}")
         return now, line
 
@@ -196,5 +196,5 @@ class Engine:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                self._lines.put((time.perf_counter(), line))
-        self._lines.put((time.perf_counter(), ""))
+                self._lines.put((time.perf_counter(), line.rstrip("\n")))
+        self._lines.put((time.perf_counter(), None))

@@ -40,7 +40,7 @@ class Drafts:
                     self._drafted[count].append(outcome)
 
     def cases(self, model: str) -> Iterator[dict[str, Any]]:
-        """Gains; tokens a window, where 1 is a window without drafts; the conditional share that stood at each depth."""
+        """Gains; tokens a window, of which one is no draft; by depth, the share of the drafts reached that stood."""
         for count, found in self._figures.items():
             where = "alone" if count == 1 else f"{count} conversations"
             yield case(

@@ -68,7 +68,7 @@ def watched(engine: Engine, action: Callable[[], T]) -> tuple[T, float]:
 
 
 def case(name: str, unit: str, value: float, baseline: float, **more: Any) -> dict[str, Any]:
-    """One object of the report. A ratio above 1 is good: of times (unit `s`) and of memory it is the baseline's share."""
+    """One object of the report. A ratio above 1 is good: where less is better (`s`, `MiB`) it is baseline / value."""
     smaller_is_better = unit in ("s", "MiB")
     ratio = baseline / value if smaller_is_better else value / baseline
     found = {"case": name, "value": value, "baseline": baseline, "ratio": ratio, "unit": unit, **more}

@@ -44,9 +44,7 @@ QUICK = Sizes(new=12, least=16, most=32, lone=24, long=600, short=12, turn=24, r
 class Sides:
     """The processes of one model; `words`: it has a vocabulary of words, and an MTP block to draft with."""
 
-    def __init__(
-        self, path: Path, *, words: bool, sizes: Sizes, threads: int, most: int, peer: Path | None
-    ) -> None:
+    def __init__(self, path: Path, *, words: bool, sizes: Sizes, threads: int, most: int, peer: Path | None) -> None:
         self.prompts, self.sizes, self.drafts = Prompts(path, words), sizes, words
         self._path, self._threads, self._most, self._python = path, threads, most, peer
         self._engines: dict[str, Engine] = {}

@@ -1,4 +1,4 @@
-"""A process that speaks the engine's protocol with LANES and computes nothing: `python lanes_engine.py MODE --serve ...`.
+"""A process that speaks the engine's protocol with LANES and computes nothing: `lanes_engine.py MODE --serve ...`.
 
 It answers a prompt with the numbers after its last token. Modes: `works`, `seeds` (does not know LANES), `refuses`
 (every request), `short` (one token less than asked), `dies` (at the first request).
@@ -33,7 +33,8 @@ def main():
 
 
 def say(line):
-    print(line, flush=True)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 main()
