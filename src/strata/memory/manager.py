@@ -160,11 +160,23 @@ class Memory(Generic[S]):
                 self._books.evict(node)
         self._leave(admission)
 
-    def forget(self, place: int) -> None:
-        """The idle conversation of a place gives way (parked if that is on)."""
-        conversation = self._keeper.idle_at(place)
-        if conversation is not None:
-            self._keeper.give_way(conversation)
+    def move(self, admission: Admission[S], place: int) -> None:
+        """The request, and its conversation, stand at another place; the idle one there gives way."""
+        replaced = self._keeper.idle_at(place)
+        if replaced is not None and place != admission.place:
+            self._keeper.give_way(replaced)
+        admission.place = place
+        if admission.conversation is not None:
+            admission.conversation.place = place
+
+    def stands(self, place: int) -> bool:
+        """Whether an idle conversation stands at a place."""
+        return self._keeper.idle_at(place) is not None
+
+    @property
+    def free(self) -> int:
+        """Chunks of the pool that nobody holds."""
+        return self._pool.free
 
     def save(self, path: Path) -> tuple[int, int]:
         """Write the conversation of the control lines to a session file: tokens, bytes. ConversationFileError."""
