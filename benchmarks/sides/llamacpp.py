@@ -150,7 +150,7 @@ class Side:
     def converse(self, prompts: list[list[int]], count: int) -> dict[str, Any]:
         """Greedy texts of `count` tokens after the prompts, all at once: seconds in all, to each first token, decoding.
 
-        Prompts are read one after the other: batches that hold several are slower here.
+        Prompts are read one after the other, so that the first soon answer; batches of several gave no more in total.
         """
         self.group.clear()
         start, first, latest = time.perf_counter(), [], []
