@@ -137,7 +137,8 @@ def _table(cases: list[dict[str, Any]]) -> Iterator[str]:
     yield head + f"{'ratio':>7}{'spread':>14}{'llama.cpp':>11}{'others':>8}"
     for c in cases:
         spread = " ".join(f"±{x * 50:.0f} %" for x in c.get("spread", []))
-        peer, others = (f"{c[key]:.4g}" if c.get(key) is not None else "-" for key in ("llamacpp", "others"))
+        peer = "-" if c.get("llamacpp") is None else f"{c['llamacpp']:.4g}"
+        others = f"{c['others']:.2f}" if "others" in c else "-"
         yield (
             f"{c['case']:<62}{c['value']:>9.4g}{c['baseline']:>10.4g}  {c['unit']:<9}{c['ratio']:>6.2f}x"
             f"{spread:>14}{peer:>11}{others:>8}"
