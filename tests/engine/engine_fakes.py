@@ -113,6 +113,8 @@ class FakeModel:
     name = "fake"
     fingerprint = "fake-model"
     computed_by = "fake"
+    kv = "bf16"
+    threads = 1
     spec = SPEC
 
     def __init__(

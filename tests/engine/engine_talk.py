@@ -40,7 +40,8 @@ class Talk:
             Origin("fake", "bf16", "fake"), self.model.new_state,
         )  # fmt: skip
         policy = Policy(mtp_depth=drafts, lookup_depth=lookup, chunk=chunk)
-        settings: dict[str, Any] = {"eos_ids": self.model.eos_ids, "checkpoints": checkpoints, "policy": policy} | limits
+        settings: dict[str, Any] = {"eos_ids": self.model.eos_ids, "checkpoints": checkpoints, "policy": policy}
+        settings |= limits
         marking = marking or Marking(self.model.turn_id, 0, 0)
         self.engine = Engine(
             self.model, self.memory, Limits(context, marking=marking, **settings), self.reports.append,

@@ -19,6 +19,7 @@ from strata.engine.scheduler import Policy
 from strata.memory import Marking, Memory, MemoryLimits, Origin, ParkingLimits, Sizes
 from strata.model import Segment
 
+
 class _Starving(Inbox):
     """Asks for more when nothing is left to do."""
 
@@ -151,7 +152,7 @@ class Schedule:
     def _ask(self) -> None:
         rng, lane = self.rng, len(self.asked)
         prompt = self._prompt()
-        count = rng.choice([1, 2, 5, 12, 40])
+        count = rng.choice([1, 2, 5, 12, 40, 300])
         keys = [rng.choice(["", "temperature=0.8 seed=5", "temperature=1.5 top_k=0 top_p=0.9 seed=6", ""])]
         if rng.random() < 0.2:
             keys.append("penalty_last_n=9 penalty_repeat=1.2 penalty_freq=0.1")

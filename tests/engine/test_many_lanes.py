@@ -1,11 +1,15 @@
 """Many requests in one engine: every conversation's tokens are those of `engine_fakes.answer`, which knows one only."""
 
+import threading
+import time
+
 import pytest
 from engine_fakes import EOS, NANS, RAISES, TURN, answer
 from engine_talk import Talk, bgen, gen
 
 from strata.arithmetic.penalties import Penalties, Recent, penalized
 from strata.arithmetic.sampling import Sampling, sample
+from strata.engine.protocol import LaneDone
 from strata.memory import Marking
 
 PROMPTS = [[TURN, 3, 1, 4, n, 5, TURN, 9, n % 7, 6] + [n] * (3 * n) for n in range(12)]
@@ -158,6 +162,27 @@ def test_more_requests_than_lanes_wait_in_order() -> None:
     assert ["8", "0", "cancel"] in [fields[:3] for fields in words(lines, "BDONE")]
 
 
+def test_the_engine_goes_on_when_all_lanes_end_while_others_wait() -> None:
+    """Nothing else may come for hours: what waits must not wait for a line."""
+    talk = Talk(lanes=1, chunk=64, eos_ids=())
+    talk.inbox.put("LANES")
+    talk.inbox.put(bgen(1, PROMPTS[1], 3))
+    talk.inbox.put(bgen(2, PROMPTS[2], 3))
+    begun = threading.Thread(target=talk.engine.run, args=(talk.inbox,))
+    begun.start()
+    end = time.monotonic() + 20
+    while sum(isinstance(report, LaneDone) for report in list(talk.reports)) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    told = [report.slot for report in talk.reports if isinstance(report, LaneDone)]
+    talk.inbox.put("QUIT")
+    begun.join(20)
+    assert told == [1, 2]
+
+
+def test_a_hair_above_zero_is_greedy_and_no_error() -> None:
+    assert Talk().ask(PROMPTS[2], 8, "temperature=1e-40 seed=3") == answer(PROMPTS[2], 8)
+
+
 # ----------------------------------------------------------------------------- clients that know slots only
 
 
@@ -181,7 +206,8 @@ def test_transcript_of_slots() -> None:
         f"T {answer([5, 6], 1)[0]}",
         "DONE 1 2",
     ]
-    assert all(fields[5:] == "length 0 0 0 0 0 0 0 0.0".split() + [fields[2], "0"] for fields in told if "DONE" in fields)
+    ends = [" ".join(fields[5:]) for fields in told if "DONE" in fields]
+    assert ends == [f"length 0 0 0 0 0 0 0 0.0 {count} 0" for count in (10, 13, 2)]
     assert by_lane(lines) == {0: first[1:], 1: second[1:]}
     assert lines.index("BADM 0 1") < lines.index(f"BT 0 {first[1]}")
     assert {" ".join(fields[:3]) for fields in words(lines, "BDONE")} == {"0 3 length", "1 2 length"}

@@ -7,7 +7,7 @@ from engine_talk import Talk, gen
 from strata.arithmetic.sampling import Sampling, sample
 from strata.engine.lane import Ends, Lane
 from strata.engine.protocol import Gen
-from strata.memory import MAIN, Admission, Marking
+from strata.memory import MAIN, Admission, Marking, packed
 
 PROMPT = [TURN, 3, 1, 4, 1, 5, TURN, 9, 2, 6]
 # The first prompt of this form whose greedy answer reaches the end token within a few tokens.
@@ -138,7 +138,7 @@ def test_neutral_penalties_and_moot_keys_change_nothing() -> None:
 
 
 def lane_of(request: Gen, ends: Ends) -> Lane:
-    return Lane(1, request, Admission(FakeState(), 0, 0, MAIN, None), ends, seed=1)
+    return Lane(1, request, Admission(FakeState(), 0, 0, MAIN, None, packed(request.ids)), ends, seed=1)
 
 
 def test_a_prompt_of_p_tokens_draws_c_minus_p_plus_1_in_a_context_of_c() -> None:

@@ -12,7 +12,6 @@ from strata.engine.protocol import (
     BYield,
     Command,
     Gen,
-    Ignored,
     Lanes,
     Quit,
     Report,
@@ -84,8 +83,6 @@ class Inbox:
             case Quit():
                 self._orders.put(None)
                 return False
-            case Ignored(why):
-                log.info("%s", why)
             case Stop():
                 self._wish("stop", lambda order: not order.released, newest=False)
             case BStop(slot):

@@ -1,6 +1,6 @@
 """A lane: one request with its conversation's state, from admission to its finish. No clock, no lines, no model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 INDEXED_A_WINDOW = 4096
 """Tokens of a long history that one window adds to the index of repetitions, so that no window waits for all."""
+
+LEAST_TEMPERATURE = 1e-6
+"""Below it a request is greedy: only equal logits could be told apart, and fp32 would overflow."""
 
 
 class Phase(Enum):
@@ -76,7 +79,8 @@ class Lane:
         self.prompt = len(request.ids)
         self.reused = admission.reused
         self.finish: str | None = None
-        self.sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p, seed)
+        temperature = request.temperature if request.temperature >= LEAST_TEMPERATURE else 0.0
+        self.sampling = Sampling(temperature, request.top_p, request.top_k, request.min_p, seed)
         self.penalties = Penalties(
             request.penalty_last_n, request.penalty_repeat, request.penalty_freq, request.penalty_present,
             dict(request.logit_bias),
@@ -112,7 +116,7 @@ class Lane:
         return max(0, min(self.request.max_new - self.generated - 1, self._context - len(self.tokens)))
 
     def demand(self, *, mtp: bool, lookup: int) -> Demand:
-        """What the scheduler needs to know; only for a lane that is not done. `lookup`: most drafts from its history."""
+        """What the scheduler needs to know; for a lane that is not done. `lookup`: most drafts from its history."""
         held, known = self.held, len(self.tokens)
         if held >= self.prompt:
             return Demand(self.number, held, known, known, False, self.room, mtp, self._found(min(lookup, self.room)))

@@ -4,7 +4,7 @@
 2. The memory gives an order's prompt the state to start from; a lane is made of both.
 3. The scheduler says what the next window computes of all lanes, and the pool has to have room for it.
 4. Drafts are proposed, the model advances the lanes' states, tokens are drawn and drafts judged.
-5. Progress and tokens go out; a state at a mark is kept as a checkpoint. Wishes that came are heeded. Then again from 1.
+5. Progress and tokens go out; a state at a mark is kept as a checkpoint. Wishes are heeded. Then again from 1.
 6. A lane that is done gives its state to the memory, and its last line goes out.
 """
 
@@ -24,7 +24,7 @@ from strata.engine.sessions import exchange, vram
 from strata.engine.voice import LaneVoice, SlotVoice, Voice
 from strata.engine.window import Drawn, compute, draw, propose
 from strata.errors import RequestError, StrataError
-from strata.memory import MAIN, NOWHERE, Marking, Memory, marks
+from strata.memory import MAIN, NOWHERE, Marking, Memory, marks, packed
 
 if TYPE_CHECKING:
     from strata.model import LaneState, Model
@@ -118,14 +118,15 @@ class Engine:
     # ------------------------------------------------------------------------------------------------- orders
 
     def _start(self) -> None:
-        """Begin every waiting order that may: there is a lane for it, and the control lines are free if it needs them."""
+        """Begin every waiting order that may: a lane is left, and the control lines are free if it needs them."""
         taken = any(not one.order.released for one in self._running.values())
         left: list[Order] = []
         for order in self._waiting:
-            full = isinstance(order.request, Gen) and len(self._running) >= self.limits.lanes
-            if full and order.stopped and order.lanes:
+            request = order.request
+            full = isinstance(request, Gen) and len(self._running) >= self.limits.lanes
+            if full and order.stopped and isinstance(request, Gen) and request.slot is not None and order.lanes:
                 order.end()
-                self._emit(LaneDone(order.slot or 0, 0, "cancel", 0.0, 0, 0, len(order.request.ids), 0.0, 0, 0))
+                self._emit(LaneDone(request.slot, 0, "cancel", 0.0, 0, 0, len(request.ids), 0.0, 0, 0))
                 continue
             if full or (taken and not order.lanes):
                 left.append(order)
@@ -162,7 +163,7 @@ class Engine:
         if request.skipped:
             log.info("keys of the request that mean nothing here: %s", ", ".join(request.skipped))
         place = NOWHERE if order.lanes else MAIN if request.slot is None else request.slot
-        prompt = list(request.ids)
+        prompt = packed(request.ids)
         with self._watch(f"resuming a prompt of {len(prompt)} tokens"):
             admission = self.memory.admit(prompt, keep=request.ckpt, place=place, replaces=not order.lanes)
         kept = {}

@@ -16,7 +16,6 @@ from typing import Protocol
 import strata
 import strata.model
 from strata import logs, settings
-from strata.cpu.memory import available_memory
 from strata.engine import sizing
 from strata.engine.channel import Disconnected, Inbox, Outbox
 from strata.engine.loop import Engine, Limits
@@ -25,6 +24,7 @@ from strata.engine.protocol import Fatal, Info, Ready
 from strata.engine.scheduler import Policy
 from strata.engine.watchdog import Watchdog
 from strata.errors import StrataError, UsageError
+from strata.machine import available_memory
 from strata.memory import Marking, Memory, Origin
 
 log = logs.get("engine")
@@ -87,7 +87,7 @@ def _serve(options: Options, load: Load, outbox: Outbox) -> int:
     for note in (*sized.notes, *sizing.draft_notes(options, model.can_draft)):
         log.warning("%s", note)
     drafts = policy.mtp_depth > 0
-    origin = Origin(model.fingerprint, options.kv, model.computed_by)
+    origin = Origin(model.fingerprint, options.kv, model.computed_by, drafts=drafts)
     memory = Memory(sized.limits, sized.sizes, origin, lambda: model.new_state(drafts))
     watchdog = Watchdog(limit, lambda seconds, what: _stalled(engine, outbox, seconds, what))
     engine = Engine(model, memory, _limits(options, model, sized, policy), outbox, watch=watchdog.watch)

@@ -21,7 +21,7 @@ def exchange(
 ) -> Report:
     """Carry out SAVE or RESTORE: its answer, also where it fails."""
     if lanes:
-        return SessionError("invalid", 0, "a client of lanes has no conversation on the control lines")
+        return SessionError("invalid", False, "a client of lanes has no conversation on the control lines")
     before, begun = memory.stands(MAIN), clock()
     saving = isinstance(request, Save)
     try:
@@ -36,7 +36,7 @@ def exchange(
         milliseconds = (clock() - begun) * 1000
         return Saved(tokens, size, milliseconds) if saving else Restored(tokens, size, milliseconds)
     log.warning("%s: %s", request.format(), reason)
-    return SessionError(kind, int(before and not memory.stands(MAIN)), reason)
+    return SessionError(kind, before and not memory.stands(MAIN), reason)
 
 
 def vram(policy: Policy) -> VramState:

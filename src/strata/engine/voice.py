@@ -1,6 +1,7 @@
 """What a client is told about one request, in its form: the control lines, a slot, or a lane (docs/protocol.md)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from strata import logs
 from strata.engine.lane import Lane
@@ -133,12 +134,12 @@ class SlotVoice(Voice):
     def left_control(self) -> None:
         self._in_slot = True
         self._emit(self._done("length"))
-        self._emit(Admitted(self._slot, 1))
+        self._emit(Admitted(self._slot, True))
 
     def done(self) -> None:
         if not self._in_slot:
             super().done()
-            self._emit(Admitted(self._slot, 0))
+            self._emit(Admitted(self._slot, False))
             return
         self._told()
         self._end(str(self.lane.finish))
@@ -151,11 +152,12 @@ class SlotVoice(Voice):
             super().failed(reason)
 
     def _end(self, finish: str) -> None:
-        lane, drafts = self.lane, ()
+        lane = self.lane
+        done = SlotDone(self._slot, lane.generated, finish, self._times[1])
         if self._drafts:
-            drafts = (lane.stood, lane.offered)
-            log.info("strata batch MTP: drafts accepted %d of %d", *drafts)
-        self._emit(SlotDone(self._slot, lane.generated, finish, self._times[1], *drafts))
+            done = replace(done, drafts_accepted=lane.stood, drafts_offered=lane.offered)
+            log.info("strata batch MTP: drafts accepted %d of %d", lane.stood, lane.offered)
+        self._emit(done)
 
 
 class LaneVoice(Voice):

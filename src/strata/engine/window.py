@@ -1,4 +1,4 @@
-"""A window carried out: drafts proposed, all lanes' rows computed by one forward pass, tokens drawn and drafts judged."""
+"""A window carried out: drafts proposed, rows computed by one forward pass, tokens drawn, drafts judged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -11,6 +11,7 @@ from strata.memory.marks import Marking, Why, marks
 from strata.memory.parking import ParkingLimits
 from strata.memory.policy import PoolFull
 from strata.memory.sizes import Sizes, pool_tokens
+from strata.memory.tokens import packed
 
 __all__ = [
     "MAIN",
@@ -27,5 +28,6 @@ __all__ = [
     "Sizes",
     "Why",
     "marks",
+    "packed",
     "pool_tokens",
 ]

@@ -51,8 +51,8 @@ def marks(
         opened = np.flatnonzero(packed(prompt) == marking.turn_id).tolist()
         if keep and opened:
             found[opened[-1]] = Why.TURN
-        # A prompt that opens no second turn after its first has no system prompt to share.
-        if marking.root and reused == 0 and len(opened) > 1 and opened[1] >= marking.root:
+        # A system prompt, a question and the answer's opening: with fewer there is nothing to share.
+        if marking.root and reused == 0 and len(opened) > 2 and opened[1] >= marking.root:
             found[opened[1]] = Why.ROOT
     if keep and pin:
         found[pin] = Why.PIN

@@ -166,14 +166,7 @@ class Quit:
         return "QUIT"
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """A line that asks nothing of this engine and gets no answer; `why` goes to the log."""
-
-    why: str
-
-
-Command = Gen | Stop | BStop | BYield | Save | Restore | Vram | Lanes | Quit | Ignored
+Command = Gen | Stop | BStop | BYield | Save | Restore | Vram | Lanes | Quit
 
 
 def _check_path(word: str, path: str) -> None:
