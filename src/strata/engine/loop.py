@@ -19,7 +19,7 @@ from strata.engine.channel import Disconnected, Inbox, Order
 from strata.engine.lane import Ends, Lane, Phase, check
 from strata.engine.lookup import NOTHING
 from strata.engine.protocol import NO_SLOT, Err, Gen, LaneDone, LaneErr, PoolState, Report, Vram
-from strata.engine.scheduler import Demand, Policy, Scheduler, Turn, Verdict, Window
+from strata.engine.scheduler import Demand, Policy, Scheduler, Turn, Window
 from strata.engine.sessions import exchange, vram
 from strata.engine.voice import LaneVoice, SlotVoice, Voice
 from strata.engine.window import Drawn, compute, draw, propose
