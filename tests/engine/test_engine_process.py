@@ -112,6 +112,14 @@ def test_a_session_over_pipes(start: Start) -> None:
     assert "Traceback" in log, "the reason of the failed request"
 
 
+def test_one_slot_is_what_info_says_of_one(start: Start) -> None:
+    client = start("--batch", "1", "--max-context", "128")
+    assert " batch_slots=1 slot_cache=1 " in client.head[0]
+    client.send(f"BGEN 0 3 {','.join(map(str, PROMPT))}")
+    lines = client.read("BDONE", "ERR")
+    assert tokens(lines) + [int(line.split()[2]) for line in lines if line.startswith("BT ")] == answer(PROMPT, 3)
+
+
 def test_windows_line_ends_and_a_prompt_of_many_pieces(start: Start) -> None:
     client = start("--max-context", "200000", "--prefill", "1000000")
     prompt = [(n * 7) % 60 for n in range(150_000)]

@@ -122,7 +122,7 @@ def _limits(options: Options, model: strata.model.Model, sized: sizing.Sizing, p
         context=sized.context,
         eos_ids=tuple(model.eos_ids) if options.eos_ids is None else options.eos_ids,
         marking=Marking(turn, options.prompt_cache_every, options.prompt_cache_root),
-        slots=options.batch if options.batch > 1 else 0,
+        slots=options.batch,
         lanes=sized.max_lanes,
         checkpoints=options.prompt_cache,
         tell_pool=options.pool_tokens > 0,
