@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import random_gguf
-from benchmarks.machine import CACHE, describe
+from benchmarks.machine import CACHE, conditions, describe
 from strata import model
 from strata.cpu.pieces import whole
 from strata.memory import Memory, MemoryLimits, Origin, ParkingLimits, Sizes, files
@@ -274,8 +274,7 @@ def main() -> int:
                 found = Bench(name, loaded, length, options.rounds, Path(directory)).run()
             print(*(case.line() for case in found), sep="\n", flush=True)
             cases += found
-    load = [round(x, 2) for x in os.getloadavg()]
-    print(json.dumps({"machine": describe(), "load": load, "cases": [case.record() for case in cases]}))
+    print(json.dumps(conditions() | {"cases": [case.record() for case in cases]}))
     return 0
 
 

@@ -19,7 +19,7 @@ from benchmarks.lanes.growth import InARow
 from benchmarks.lanes.latency import Behind, FollowUp
 from benchmarks.lanes.sides import DEMO, MID, QUICK, Sides
 from benchmarks.lanes.throughput import Alone, Together
-from benchmarks.machine import CACHE, describe
+from benchmarks.machine import CACHE, conditions, describe
 from benchmarks.rounds import SideError
 
 COUNTS = (1, 2, 4, 8, 16)
@@ -57,8 +57,7 @@ def main() -> int:
     print(
         json.dumps(
             {
-                "machine": describe(),
-                "load": [round(x, 2) for x in os.getloadavg()],
+                **conditions(),
                 "threads": options.threads,
                 "rounds": options.rounds,
                 "cases": found,

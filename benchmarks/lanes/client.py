@@ -7,11 +7,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.rounds import ROOT, SideError, log_path
+from benchmarks.rounds import ROOT, SideError, log_path, wait_or_kill
+from strata.engine.protocol import (
+    Err,
+    Fatal,
+    Info,
+    LaneDone,
+    LaneErr,
+    LaneProgress,
+    LaneResume,
+    Ready,
+    Report,
+    SlotToken,
+    parse_report,
+)
+from strata.errors import EngineError
 
 SILENCE_S = 300.0  # an engine that says nothing for so long is taken for stuck
 ENGINE = (sys.executable, str(ROOT / "engine" / "strata"))
@@ -51,7 +65,7 @@ class Engine:
 
     def __init__(self, name: str, arguments: Sequence[str], command: Sequence[str] = ENGINE) -> None:
         self.name = name
-        self.info: dict[str, str] = {}
+        self.info: Mapping[str, int | str] = {}
         self.context = 0
         self._open: dict[int, Request] = {}
         self._lanes = 0
@@ -129,48 +143,50 @@ class Engine:
         with contextlib.suppress(OSError):
             self._process.stdin.write("QUIT\n")
             self._process.stdin.close()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process)
         self._log.close()
 
     def _start(self) -> None:
         ready = False
         while not ready:
             _, line = self._next()
-            word, *rest = line.split() or [""]
-            if word == "INFO":
-                self.info = dict(pair.split("=", 1) for pair in rest if "=" in pair)
-            elif word == "READY":
-                self.context, ready = int(rest[0]), True
-            elif word in ("ERR", "FATAL"):
+            report = self._parsed(line)
+            if isinstance(report, Info):
+                self.info = report.values
+            elif isinstance(report, Ready):
+                self.context, ready = report.max_context, True
+            elif isinstance(report, Err | Fatal):
                 raise self._error(line)
-        if self.info.get("lanes") != "1":
+        if self.info.get("lanes") != 1:
             raise self._error("its INFO line lacks lanes=1")
         self._write("LANES")
 
     def _take(self, now: float, line: str) -> None:
-        word, *rest = line.split() or [""]
-        if word in ("ERR", "FATAL", "BERR"):
+        report = self._parsed(line)
+        if isinstance(report, Err | Fatal | LaneErr):
             raise self._error(line)
-        request = self._open.get(int(rest[0])) if word in ("BRESUME", "BPP", "BT", "BDONE") else None
+        request = self._open.get(getattr(report, "slot", -1))
         if request is None:
             return
-        if word == "BT":
+        if isinstance(report, SlotToken):
             request.times.append(now)
-            request.tokens.append(int(rest[1]))
-        elif word == "BPP":
-            request.reached = int(rest[1])
-        elif word == "BRESUME":
-            request.reused = int(rest[1])
-        else:
-            request.ended, request.finish = now, rest[2]
-            request.generated, request.accepted, request.offered = int(rest[1]), int(rest[4]), int(rest[5])
+            request.tokens.append(report.id)
+        elif isinstance(report, LaneProgress):
+            request.reached = report.reached
+        elif isinstance(report, LaneResume):
+            request.reused = report.tokens
+        elif isinstance(report, LaneDone):
+            request.ended, request.finish, request.generated = now, report.finish, report.generated
+            request.accepted, request.offered = report.drafts_accepted, report.drafts_offered
             if request.generated != len(request.tokens):
                 raise self._error(f"{line}, but {len(request.tokens)} tokens came")
             del self._open[request.lane]
+
+    def _parsed(self, line: str) -> Report | None:
+        try:
+            return parse_report(line)
+        except EngineError as error:
+            raise self._error(str(error)) from None
 
     def _next(self) -> tuple[float, str]:
         try:

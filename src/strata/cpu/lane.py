@@ -95,19 +95,15 @@ class Lane:
         if rows:
             yield "tokens", np.array(self.tokens, np.int64)
         d, n = self._spec.delta, self._spec.ngram
-        delta = cache = 0
-        for layer, kind in enumerate(self._spec.kinds):
-            at = f"layers.{layer}."
-            if kind == "delta":
+        for at, delta, slot in self._layers():
+            if delta:
                 state = buffers.get("state", (d.value_heads, d.key_dim, d.value_dim), np.float32)
                 tail = buffers.get("tail", (d.conv_taps - 1, d.conv_width), np.float32)
-                self.native.read_delta(self._owner, delta, state.reshape(-1), tail.reshape(-1))
+                self.native.read_delta(self._owner, slot, state.reshape(-1), tail.reshape(-1))
                 yield f"{at}state", state
                 yield f"{at}tail", tail
-                delta += 1
             else:
-                yield from self._cache(at, cache, rows)
-                cache += 1
+                yield from self._cache(at, slot, rows)
         wide = self._spec.streams * self._spec.hidden
         if n is not None:
             tokens = np.empty(n.order - 1, np.int64)
@@ -117,6 +113,14 @@ class Lane:
             yield "ngram.tail", tail
         if self.native.drafts:
             yield from self._mtp(rows)
+
+    def _layers(self) -> Iterator[tuple[str, bool, int]]:
+        """Every layer: how its sections' names begin, whether it is a delta layer, its number among its kind."""
+        deltas = caches = 0
+        for layer, kind in enumerate(self._spec.kinds):
+            delta = kind == "delta"
+            yield f"layers.{layer}.", delta, deltas if delta else caches
+            deltas, caches = deltas + delta, caches + (not delta)
 
     def _mtp(self, rows: bool) -> Iterator[tuple[str, Section]]:
         """The MTP block's cache, the trunk's streams that it has not read yet, and the tokens after them."""
@@ -160,17 +164,13 @@ class Lane:
         if self.native.drafts:
             mtp = mtp_sections({name: whole(part) for name, part in self._mtp(False)}, length, arrays)
         twin = Lane.empty(self._owner, self._spec, self._kv, self.native.drafts)
-        delta = cache = 0
-        for layer, kind in enumerate(self._spec.kinds):
-            at = f"layers.{layer}."
-            if kind == "delta":
-                twin._restore_delta(at, delta, arrays)
-                delta += 1
+        for at, delta, slot in self._layers():
+            if delta:
+                twin._restore_delta(at, slot, arrays)
             else:
-                twin._share_cache(at, cache, self, arrays)
-                cache += 1
+                twin._share_cache(at, slot, self, arrays)
         if mtp:
-            twin._share_cache("mtp.", cache, self, mtp)
+            twin._share_cache("mtp.", self._mtp_slot, self, mtp)
         twin._restore_rest(self.tokens[:length], arrays, mtp)
         return twin
 
@@ -187,20 +187,16 @@ class Lane:
         if self.native.drafts:
             need_mtp(arrays)
         tokens: list[int] = arrays["tokens"].tolist()
-        delta = cache = 0
-        for layer, kind in enumerate(self._spec.kinds):
-            at = f"layers.{layer}."
-            if kind == "delta":
-                self._restore_delta(at, delta, arrays)
-                delta += 1
+        for at, delta, slot in self._layers():
+            if delta:
+                self._restore_delta(at, slot, arrays)
             else:
-                self._restore_cache(at, cache, len(tokens), arrays)
-                cache += 1
+                self._restore_cache(at, slot, len(tokens), arrays)
         if self.native.drafts:
             waiting, following = arrays["mtp.waiting"], arrays["mtp.following"]
             rows = max(0, len(tokens) - len(waiting))
             check_mtp(len(tokens), rows, len(waiting), len(following))
-            self._restore_cache("mtp.", cache, rows, arrays)
+            self._restore_cache("mtp.", self._mtp_slot, rows, arrays)
         self._restore_rest(tokens, arrays, arrays)
 
     def _restore_delta(self, at: str, slot: int, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -59,6 +59,10 @@ class Order:
         self.released = self.finished = True
 
 
+def _on_control(order: Order) -> bool:
+    return not order.released
+
+
 class Inbox:
     """Orders in the sequence of their lines. Wishes (STOP, BSTOP, BYIELD) act at once, on the order they mean.
 
@@ -84,11 +88,14 @@ class Inbox:
                 self._orders.put(None)
                 return False
             case Stop():
-                self._wish("stop", lambda order: not order.released, newest=False)
+                for order in self._meant("STOP", _on_control)[:1]:
+                    order.stopped = True
             case BStop(slot):
-                self._wish("stop", lambda order: order.slot == slot)
+                for order in self._meant("BSTOP", lambda order: order.slot == slot)[-1:]:
+                    order.stopped = True
             case BYield(slot):
-                self._wish("yield", lambda order: not order.released, slot, newest=False)
+                for order in self._meant("BYIELD", _on_control)[:1]:
+                    order.yield_to = slot
             case Lanes():
                 self._lanes = True
             case _:
@@ -119,15 +126,12 @@ class Inbox:
         self._open.append(order)
         self._orders.put(order)
 
-    def _wish(self, what: str, meant: Callable[[Order], bool], slot: int | None = None, *, newest: bool = True) -> None:
-        """Note a wish at the newest (or oldest) open order that is meant; one that came too late finds none."""
+    def _meant(self, word: str, meant: Callable[[Order], bool]) -> list[Order]:
+        """Open orders that a wish may mean, oldest first; a wish that came too late finds none."""
         found = [order for order in self._open if not order.finished and meant(order)]
         if not found:
-            log.info("a %s came when there was nothing to %s", what, what)
-        elif what == "yield":
-            found[0].yield_to = slot
-        else:
-            found[-1 if newest else 0].stopped = True
+            log.info("%s came when there was nothing that it could mean", word)
+        return found
 
     def read_from(self, descriptor: int) -> threading.Thread:
         """Start the thread that reads lines from a file descriptor until QUIT or the end."""

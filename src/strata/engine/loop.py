@@ -187,7 +187,7 @@ class Engine:
         voice.admitted()
 
     def _check(self, order: Order, request: Gen) -> None:
-        busy = {one.order.slot for one in self._running.values()}
+        busy = self._busy
         if order.lanes and request.slot is None:
             raise RequestError("expected: BGEN <lane> <max_new> ...")
         if order.lanes and request.slot in busy:
@@ -202,9 +202,13 @@ class Engine:
         """Say why in one line; what is no user's mistake goes to the log with its traceback."""
         reason = _reason(error)
         name = order.slot
-        busy = name in {one.order.slot for one in self._running.values()}
         order.end()
-        self._emit(Err(reason) if name is None or busy or not order.lanes else LaneErr(name, reason))
+        self._emit(Err(reason) if name is None or name in self._busy or not order.lanes else LaneErr(name, reason))
+
+    @property
+    def _busy(self) -> set[int | None]:
+        """Slots and lanes that have a request; None for one without (GEN)."""
+        return {one.order.slot for one in self._running.values()}
 
     def _heed(self) -> None:
         """Stops and yields that came since the last window."""
@@ -229,8 +233,7 @@ class Engine:
         if left <= SHORT_READ:
             return f"only {left} tokens are left to read"
         own = one.order.slot
-        others = {other.order.slot for other in self._running.values()}
-        if slot >= self.limits.slots or (slot != own if own is not None else slot in others):
+        if slot >= self.limits.slots or (slot != own if own is not None else slot in self._busy):
             return "the slot is not free for it"
         return ""
 

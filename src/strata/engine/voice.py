@@ -35,6 +35,7 @@ class Voice:
 
     def __init__(self, emit: Emit, clock: Callable[[], float], lane: Lane) -> None:
         self.lane = lane
+        self._name: int | None = None  # of the slot or lane in whose lines tokens are told
         self._emit = emit
         self._clock = clock
         self._begun = clock()
@@ -55,8 +56,9 @@ class Voice:
         if self._read is None:
             self._read = self._clock()
         if chance is not None:
-            self._emit(LogProb(chance.token, chance.top))
-        self._emit(Token(token))
+            values = (chance.token, chance.top)
+            self._emit(LogProb(*values) if self._name is None else SlotLogProb(self._name, *values))
+        self._emit(Token(token) if self._name is None else SlotToken(self._name, token))
 
     @property
     def leaves_control(self) -> bool:
@@ -117,27 +119,18 @@ class SlotVoice(Voice):
         super().__init__(emit, clock, lane)
         self._slot = slot
         self._drafts = drafts
-        self._in_slot = False
-
-    def token(self, token: int, chance: LogProbs | None = None) -> None:
-        if not self._in_slot:
-            super().token(token, chance)
-            return
-        if chance is not None:
-            self._emit(SlotLogProb(self._slot, chance.token, chance.top))
-        self._emit(SlotToken(self._slot, token))
 
     @property
     def leaves_control(self) -> bool:
-        return not self._in_slot
+        return self._name is None
 
     def left_control(self) -> None:
-        self._in_slot = True
+        self._name = self._slot
         self._emit(self._done("length"))
         self._emit(Admitted(self._slot, True))
 
     def done(self) -> None:
-        if not self._in_slot:
+        if self._name is None:
             super().done()
             self._emit(Admitted(self._slot, False))
             return
@@ -145,7 +138,7 @@ class SlotVoice(Voice):
         self._end(str(self.lane.finish))
 
     def failed(self, reason: str) -> None:
-        if self._in_slot:
+        if self._name is not None:
             log.warning("slot %d ends here: %s", self._slot, reason)
             self._end("cancel")
         else:
@@ -165,30 +158,23 @@ class LaneVoice(Voice):
 
     def __init__(self, emit: Emit, clock: Callable[[], float], lane: Lane, name: int) -> None:
         super().__init__(emit, clock, lane)
-        self._name = name
+        self._name = self._lane = name
 
     def admitted(self) -> None:
-        self._emit(LaneResume(self._name, self.lane.reused))
+        self._emit(LaneResume(self._lane, self.lane.reused))
 
     def progress(self) -> None:
-        self._emit(LaneProgress(self._name, self.lane.held, self.lane.prompt, *self._reading()))
-
-    def token(self, token: int, chance: LogProbs | None = None) -> None:
-        if self._read is None:
-            self._read = self._clock()
-        if chance is not None:
-            self._emit(SlotLogProb(self._name, chance.token, chance.top))
-        self._emit(SlotToken(self._name, token))
+        self._emit(LaneProgress(self._lane, self.lane.held, self.lane.prompt, *self._reading()))
 
     def done(self) -> None:
         self._told()
         lane, (prompt_ms, decode_ms) = self.lane, self._times
         self._emit(
             LaneDone(
-                self._name, lane.generated, str(lane.finish), decode_ms, lane.stood, lane.offered, lane.prompt,
+                self._lane, lane.generated, str(lane.finish), decode_ms, lane.stood, lane.offered, lane.prompt,
                 prompt_ms, lane.reused, self._prompt_read,
             )
         )  # fmt: skip
 
     def failed(self, reason: str) -> None:
-        self._emit(LaneErr(self._name, reason))
+        self._emit(LaneErr(self._lane, reason))
