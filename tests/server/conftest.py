@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from strata.server.app import Service, create_app
+from strata.server.app import create_app
 from strata.server.generation import Generator
 from strata.server.guard import Access
 from strata.server.listen import HttpServer, bind
 from strata.server.sampling import Sampling
+from strata.server.service import Service
 from strata.server.supervisor import Limits, Supervisor
 from strata.text import Tokenizer
 from strata.text.bytelevel import ALPHABET

@@ -1,5 +1,6 @@
 """What a request says about drawing and about log-probabilities: it reaches the engine, and returns with the text."""
 
+import json
 import math
 from typing import Any
 
@@ -97,5 +98,5 @@ def test_minus_infinity_is_a_number(helpers: Any) -> None:
 
     answer = ChatAnswer("m", helpers["make_tokenizer"](), scored=True)
     piece = ScoredPiece(Part.ANSWER, "A", (TokenScore(65, -math.inf, ((66, -math.inf),)),))
-    score = answer.piece(piece)["choices"][0]["logprobs"]["content"][0]
+    score = json.loads(answer.frames(piece).removeprefix(b"data: "))["choices"][0]["logprobs"]["content"][0]
     assert (score["logprob"], score["top_logprobs"][0]["logprob"]) == (-9999.0, -9999.0)

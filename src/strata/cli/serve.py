@@ -6,10 +6,11 @@ import socket
 
 from strata import __version__, logs, settings
 from strata.cli.model import ModelCard, card_for, set_up_logs, supervisor_for
-from strata.server.app import Service, create_app
+from strata.server.app import create_app
 from strata.server.generation import Generator
 from strata.server.guard import Access, split_keys
 from strata.server.listen import DRAIN_S, HttpServer, bind
+from strata.server.service import Service
 
 LOG = logs.get("server")
 REPLY_S = DRAIN_S - 3

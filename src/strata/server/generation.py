@@ -18,6 +18,7 @@ from strata.server.reply import Reply
 from strata.server.sampling import Sampling, ValueRangeError
 from strata.server.scores import TokenScore
 from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
+from strata.text.calls import CallArguments, CallOpened
 from strata.text.template import CHATML
 
 REPEAT_LIMIT = 256
@@ -70,7 +71,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The reply is complete. Times in milliseconds; `finish` is "stop" or "length"."""
+    """The reply is complete. Times in milliseconds; `finish` is "stop", "length" or "tool_calls"."""
 
     finish: str
     prompt_tokens: int
@@ -85,7 +86,7 @@ class End:
     stop_string: str | None = None
 
 
-Event = Reading | Piece | End
+Event = Reading | Piece | CallOpened | CallArguments | End
 
 
 class Engine(Protocol):

@@ -10,20 +10,9 @@ from typing import Any
 
 import msgspec
 
-from strata.errors import RequestError, StrataError
-from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable
-from strata.server.generation import Ask, ContextError
-from strata.server.sampling import Sampling, ValueRangeError
-
-
-class FieldError(RequestError):
-    """A request field that is wrong or asks for what is not implemented; `param` names it."""
-
-    def __init__(self, message: str, param: str | None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-        self.code = code
-
+from strata.server.generation import Ask
+from strata.server.problem import FieldError, Problem
+from strata.server.sampling import Sampling
 
 # Options that clients may send and that are not implemented, with the values that ask for nothing.
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
@@ -201,32 +190,11 @@ def _text(content: Any, where: str, role: str) -> str:
     return "".join(texts)
 
 
-def error(failure: StrataError) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """HTTP status, body and headers of an error."""
-    status, kind, code, param = 500, "server_error", "internal_error", None
-    retry_after: int | None = None
-    match failure:
-        case ContextError():
-            status, kind, code, param = 400, "invalid_request_error", "context_length_exceeded", "messages"
-        case FieldError():
-            status, kind, code, param = 400, "invalid_request_error", failure.code or "invalid_value", failure.param
-        case ValueRangeError():
-            status, kind, code, param = 400, "invalid_request_error", "invalid_value", failure.name
-        case RequestError():
-            status, kind, code = 400, "invalid_request_error", "invalid_value"
-        case EngineRefused() if failure.about_request:
-            status, kind, code = 400, "invalid_request_error", failure.code
-        case EngineUnavailable() | EngineDied() | EngineStalled():
-            status, kind, code, retry_after = 503, "engine_error", failure.code, failure.retry_after_s
-        case EngineRefused():
-            status, kind, code, retry_after = 500, "engine_error", failure.code, failure.retry_after_s
-            status = 503 if code == "kv_pool_full" else 500
-    detail: dict[str, Any] = {"message": str(failure), "type": kind, "param": param, "code": code}
-    if retry_after is not None:
-        detail["retry_after"] = retry_after
-    return status, {"error": detail}, {} if retry_after is None else {"Retry-After": str(retry_after)}
-
-
-def plain_error(message: str, kind: str, code: str) -> dict[str, Any]:
-    """An error body that no StrataError stands behind (unknown path, wrong key)."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+def error(problem: Problem) -> dict[str, Any]:
+    """The body of an error."""
+    detail: dict[str, Any] = {
+        "message": problem.message, "type": problem.kind, "param": problem.param, "code": problem.code,
+    }  # fmt: skip
+    if problem.retry_after_s is not None:
+        detail["retry_after"] = problem.retry_after_s
+    return {"error": detail}

@@ -5,48 +5,78 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strata.server.generation import End
+import msgspec
+
+from strata.server import openai
+from strata.server.generation import End, Event, Reading
+from strata.server.problem import Problem
 from strata.server.scores import ScoredPiece, TokenScore
+from strata.server.sse import KEEP_ALIVE
 from strata.text import Part, Piece, Tokenizer
 
 LEAST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot say."""
 
 
+DONE = b"data: [DONE]\n\n"
+
+
 class ChatAnswer:
     """Formats one reply: the same id, model and time in all its parts.
 
-    `scored`: the request asked for log-probabilities.
+    `scored`: the request asked for log-probabilities. `include_usage`: it wants the usage in a chunk of its own.
     """
 
-    def __init__(self, model: str, tokenizer: Tokenizer, *, scored: bool = False) -> None:
+    def __init__(
+        self, model: str, tokenizer: Tokenizer, *, scored: bool = False, include_usage: bool = False
+    ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.model = model
         self._tokenizer = tokenizer
         self._scored = scored
+        self._include_usage = include_usage
         self.created = int(time.time())
 
-    def completion(self, pieces: Sequence[Piece], end: End) -> dict[str, Any]:
+    def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """The whole answer as one object."""
+        end = events[-1]
+        assert isinstance(end, End)
+        pieces = [event for event in events if isinstance(event, Piece)]
         message: dict[str, Any] = {"role": "assistant", "content": _joined(pieces, Part.ANSWER)}
         if reasoning := _joined(pieces, Part.REASONING):
             message["reasoning_content"] = reasoning
         choice = {"index": 0, "message": message, "logprobs": self._logprobs(pieces), "finish_reason": end.finish}
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage(end), **_closing(end)}
 
-    def first(self) -> dict[str, Any]:
+    def opening(self) -> bytes:
         """The chunk that opens a stream."""
-        return self._chunk({"role": "assistant", "content": ""})
+        return _data(self._chunk({"role": "assistant", "content": ""}))
 
-    def piece(self, piece: Piece) -> dict[str, Any]:
-        """A chunk of text."""
+    def frames(self, event: Event) -> bytes:
+        """A chunk of text, or what closes the stream."""
+        match event:
+            case Piece():
+                return _data(self._piece(event))
+            case End():
+                return b"".join(map(_data, self._last(event))) + DONE
+            case Reading():
+                return KEEP_ALIVE
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return KEEP_ALIVE
+
+    def failure(self, problem: Problem) -> bytes:
+        return _data(openai.error(problem)) + DONE
+
+    def _piece(self, piece: Piece) -> dict[str, Any]:
         delta = {"content" if piece.part is Part.ANSWER else "reasoning_content": piece.text}
         return self._chunk(delta, logprobs=self._logprobs([piece]) if piece.part is Part.ANSWER else None)
 
-    def last(self, end: End, include_usage: bool) -> list[dict[str, Any]]:
+    def _last(self, end: End) -> list[dict[str, Any]]:
         """The closing chunk, with the usage in it or, where the client asked so, in one of its own after it."""
         closing = {**self._chunk({}, end.finish), **_closing(end)}
-        if not include_usage:
+        if not self._include_usage:
             return [{**closing, "usage": usage(end)}]
         return [closing, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(end)}]
 
@@ -76,6 +106,10 @@ class ChatAnswer:
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
 def _joined(pieces: Sequence[Piece], part: Part) -> str:
