@@ -1,5 +1,6 @@
 """Tool calls in a reply: told while they are written, the same however the text is cut, nothing lost."""
 
+import contextlib
 import itertools
 import json
 import random
@@ -50,7 +51,7 @@ def told(events: list[CallEvent]) -> tuple[str, list[tuple[str, Any]]]:
     """All text, and the calls that are complete with their arguments."""
     text = "".join(event.text for event in events if isinstance(event, Piece))
     names = {event.index: event.name for event in events if isinstance(event, CallOpened)}
-    pieces = {index: "" for index in names}
+    pieces = dict.fromkeys(names, "")
     for event in events:
         if isinstance(event, CallArguments):
             pieces[event.index] += event.text
@@ -72,7 +73,8 @@ def test_the_xml_form() -> None:
 def test_the_json_form() -> None:
     call = {"name": "weather", "arguments": {"city": "a </tool_call> {", "box": {"x": [1, {"y": None}]}}}
     for order in (call, dict(reversed(call.items()))):
-        assert told(parse([f"<tool_call>\n{json.dumps(order)}\n</tool_call>"])) == ("", [("weather", call["arguments"])])
+        text = f"<tool_call>\n{json.dumps(order)}\n</tool_call>"
+        assert told(parse([text])) == ("", [("weather", call["arguments"])])
     stringified = {"name": "write", "arguments": '{"a": 1}'}
     assert told(parse([f"<tool_call>{json.dumps(stringified)}</tool_call>"])) == ("", [("write", {"a": 1})])
     assert told(parse(['<tool_call>{"name": "write"}</tool_call>'])) == ("", [("write", {})])
@@ -143,10 +145,10 @@ def test_call_without_its_first_mark_is_one_if_the_function_is_known() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Use <tool_call> for it.", "<tool_call>\n<function=\n>", "<tool_call>[1]</tool_call>", "x <tool_call", "a\n\n",
-     "<tool_call>\n<function=a b>hello", '<tool_call>{"name": 5, "arguments": {}}</tool_call>', "<tool_call>\n",
-     '<tool_call>{"name": "a", "arguments": 7}</tool_call>', '<tool_call>{"x": "a "b"}</tool_call>', "<function=write>x",
-     f"<tool_call><function={'n' * 300}>", "<tool_call>{'name': 'a'}</tool_call>", "  <tool_call>\n<funct"],
+    ["Use <tool_call> for it.", "<tool_call>\n<function=\n>", "<tool_call>[1]</tool_call>", "x <tool_call",
+     "a\n\n", "<tool_call>\n<function=a b>hello", '<tool_call>{"name": 5, "arguments": {}}</tool_call>', "<tool_call>\n",
+     '<tool_call>{"name": "a", "arguments": 7}</tool_call>', '<tool_call>{"x": "a "b"}</tool_call>',
+     "<function=write>x", f"<tool_call><function={'n' * 300}>", "<tool_call>{'name': 'a'}</tool_call>", "  <tool_call>\n<funct"],
 )  # fmt: skip
 def test_broken_calls_are_text(text: str) -> None:
     for natural in (True, False):
@@ -171,7 +173,8 @@ def test_call_cut_off_by_a_limit_is_not_closed_and_what_was_told_stays() -> None
 
 
 def test_call_that_lacks_only_its_last_marks_is_whole_if_the_model_ended_there() -> None:
-    for whole in (xml("weather", city="Lima", days="2"), '<tool_call>{"name": "weather", "arguments": {"city": "Lima"}}'):
+    json_form = '<tool_call>{"name": "weather", "arguments": {"city": "Lima"}}'
+    for whole in (xml("weather", city="Lima", days="2"), json_form):
         least = whole.rindex("</parameter>") + 12 if "</parameter>" in whole else len(whole) - 1
         for size in range(least, len(whole) + 1):
             text, calls = told(parse([whole[:size]]))
@@ -198,8 +201,11 @@ NAME = re.compile(r"(?P<name>[^<>\n]{1,256})>")
 DECODER = json.JSONDecoder(strict=False, parse_constant=lambda text: pytest.fail(text))
 
 
-def read_function(text: str, at: int) -> tuple[str, dict[str, Any], int] | None:
-    """The function whose name begins at `at`: name, arguments, where it ends."""
+def read_function(text: str, at: int) -> tuple[str, dict[str, Any], int] | int | None:
+    """The function whose name begins at `at`: name, arguments, where it ends.
+
+    None: it is none. A number: it broke after it was told; up to there all is text.
+    """
     name = NAME.match(text, at)
     if name is None or not name["name"].strip():
         return None
@@ -210,15 +216,16 @@ def read_function(text: str, at: int) -> tuple[str, dict[str, Any], int] | None:
     while text.startswith("<parameter=", at):
         key = NAME.match(text, at + 11)
         value = VALUE.match(text, key.end()) if key else None
-        if key is None or value is None or not key["name"].strip():
-            return None
-        kind = TOOLS[0].parameters["properties"].get(key["name"].strip(), {}) if name["name"].strip() == "weather" else {}
+        if key is None or not key["name"].strip():
+            return len(text) if ">" not in text[at:] and not re.search(r"[<\n]", text[at + 11 :]) else at + 11
+        if value is None:
+            return len(text)
+        known = TOOLS[0].parameters["properties"] if name["name"].strip() == "weather" else {}
+        kind = known.get(key["name"].strip(), {})
         written: Any = value[1]
         if kind.get("type") != "string":
-            try:
+            with contextlib.suppress(ValueError):
                 written = json.loads(value[1])
-            except ValueError:
-                pass
         arguments[key["name"].strip()] = written
         at = value.end()
     if text.startswith("</function>", at):
@@ -250,6 +257,9 @@ def oracle(text: str) -> tuple[str, list[tuple[str, Any]]]:
         if call is None:
             shown, at, after = shown + before + found.group(), found.end(), False
             continue
+        if isinstance(call, int):
+            shown, at, after = shown + before + text[start:call], call, False
+            continue
         shown += before.rstrip()
         while call is not None:
             calls.append(call[:2])
@@ -259,8 +269,13 @@ def oracle(text: str) -> tuple[str, list[tuple[str, Any]]]:
             call = None
             if text.startswith("<function=", at):
                 call = read_function(text, at + 10)
+                if isinstance(call, int):
+                    break
             elif is_object and text.startswith("{", at):
                 call = read_object(text, at)
+        if isinstance(call, int):
+            shown, at, after = shown + text[at:call], call, False
+            continue
         marked = text.startswith("</tool_call>", at)
         at = at + 12 if marked else at
         at = len(text) if not marked and "</tool_call>".startswith(text[at:]) else at
@@ -269,9 +284,9 @@ def oracle(text: str) -> tuple[str, list[tuple[str, Any]]]:
     return shown + rest, calls
 
 
-GOOD = ["<tool_call>", "</tool_call>", "<function=", "<function=write>", "weather>", "<parameter=", "city>", "days>", "\n",
-        " ", "</parameter>", "</function>", "text", "5", "<", ">", xml("weather", city="x", days="5"), xml("write", b="[1]"),
-        '{"name": "write", "arguments": {"a": "b\\"c"}}', "\r\n", "é😀"]  # fmt: skip
+GOOD = ["<tool_call>", "</tool_call>", "<function=", "<function=write>", "weather>", "<parameter=", "city>", "days>",
+        "\n", " ", "</parameter>", "</function>", "text", "5", "<", ">", xml("weather", city="x", days="5"),
+        xml("write", b="[1]"), '{"name": "write", "arguments": {"a": "b\\"c"}}', "\r\n", "é😀"]  # fmt: skip
 
 
 def random_text(rng: random.Random) -> str:
