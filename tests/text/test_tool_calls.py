@@ -146,9 +146,10 @@ def test_call_without_its_first_mark_is_one_if_the_function_is_known() -> None:
 @pytest.mark.parametrize(
     "text",
     ["Use <tool_call> for it.", "<tool_call>\n<function=\n>", "<tool_call>[1]</tool_call>", "x <tool_call",
-     "a\n\n", "<tool_call>\n<function=a b>hello", '<tool_call>{"name": 5, "arguments": {}}</tool_call>', "<tool_call>\n",
-     '<tool_call>{"name": "a", "arguments": 7}</tool_call>', '<tool_call>{"x": "a "b"}</tool_call>',
-     "<function=write>x", f"<tool_call><function={'n' * 300}>", "<tool_call>{'name': 'a'}</tool_call>", "  <tool_call>\n<funct"],
+     "a\n\n", "<tool_call>\n<function=a b>hello", '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
+     "<tool_call>\n", '<tool_call>{"name": "a", "arguments": 7}</tool_call>', "<function=write>x",
+     '<tool_call>{"x": "a "b"}</tool_call>', f"<tool_call><function={'n' * 300}>",
+     "<tool_call>{'name': 'a'}</tool_call>", "  <tool_call>\n<funct"],
 )  # fmt: skip
 def test_broken_calls_are_text(text: str) -> None:
     for natural in (True, False):

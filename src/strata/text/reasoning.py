@@ -42,7 +42,7 @@ class ReasoningSplitter:
     is a `</think>` outside the thinking. Blank text around the marks belongs to the format and is left out.
     """
 
-    # Where the vocabulary has the marks as tokens, only those are marks: a model that thinks about "</think>" spells it.
+    # Where the marks are tokens, only those are marks: a model that thinks about "</think>" spells it.
 
     def __init__(self, inside: bool = False) -> None:
         self._state = _State.THINKING_START if inside else _State.BEFORE
