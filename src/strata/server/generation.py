@@ -18,7 +18,8 @@ from strata.server.reply import Reply
 from strata.server.sampling import Sampling, ValueRangeError
 from strata.server.scores import TokenScore
 from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
-from strata.text.calls import CallArguments, CallOpened
+from strata.text.calls import CallArguments, CallClosed, CallOpened, Tool, ToolChoice
+from strata.text.grammar import Grammar
 from strata.text.template import CHATML
 
 REPEAT_LIMIT = 256
@@ -30,20 +31,29 @@ _EFFORTS = {"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh",
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked for: a conversation (`messages`), or a `prompt` to be continued as it is.
+    """What is asked for: a conversation (`messages`), or a `prompt` (text or token ids) to be continued as it is.
 
     `max_tokens` None, 0 or -1: what the context has room for. `thinking` None: as the model's template does by itself.
+    `thinking_budget`: tokens of thinking after which the reply has to come to its answer (None: no limit; 0: none).
     `logprobs`: with each token of the answer its log-probability, and those of so many of the likeliest tokens.
+    `tools`: what the model may call; `tool_choice` says whether and which it has to. `grammar`: what the answer has to
+    match, token by token. `progress`: the client wants to hear how far its prompt is read; the events are the same,
+    an API's form of the reply looks at it.
     """
 
     messages: Sequence[Mapping[str, Any]] | None = None
-    prompt: str | None = None
+    prompt: str | Sequence[int] | None = None
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     thinking: bool | None = None
     effort: str | None = None
+    thinking_budget: int | None = None
     logprobs: int | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    grammar: Grammar | None = None
+    progress: bool = False
     template_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,10 +73,12 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The prompt is being read: `reached` of `total` tokens."""
+    """The prompt is being read: `reached` of `total` tokens, of which `cached` were there before, since `ms`."""
 
     reached: int
     total: int
+    cached: int = 0
+    ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class End:
     stop_string: str | None = None
 
 
-Event = Reading | Piece | CallOpened | CallArguments | End
+Event = Reading | Piece | CallOpened | CallArguments | CallClosed | End
 
 
 class Engine(Protocol):
@@ -132,7 +144,7 @@ class Generator:
             async for report in reports:
                 match report:
                     case Progress():
-                        yield Reading(report.reached, report.prompt)
+                        yield Reading(report.reached, report.prompt, cached, report.ms)
                     case Resume() | Reused():
                         cached = report.tokens
                     case LogProb():
@@ -154,12 +166,15 @@ class Generator:
 
     def _prepare(self, ask: Ask, context: int) -> Prepared:
         ask.sampling.check(self.tokenizer.size)
+        for name, wanted in (("tools", ask.tools), ("grammar", ask.grammar), ("thinking_budget", ask.thinking_budget)):
+            if wanted:
+                raise RequestError(f"{name}: not implemented by this server yet; leave it out.")
         if ask.messages is not None:
             prompt = self._render(ask)
             ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
             inside = starts_inside(prompt)
         else:
-            ids = self.tokenizer.encode(ask.prompt or "", parse_special=True, add_special=True)
+            ids = self._raw_prompt(ask.prompt or "")
             inside = False
         if not ids:
             raise RequestError("The prompt is empty.")
@@ -175,6 +190,14 @@ class Generator:
             raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
         command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys())
         return Prepared(ask, command, context, inside)
+
+    def _raw_prompt(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, parse_special=True, add_special=True)
+        wrong = next((number for number in prompt if not 0 <= number < self.tokenizer.size), None)
+        if wrong is not None:
+            raise RequestError(f"prompt: {wrong} is no token of this model (0 to {self.tokenizer.size - 1}).")
+        return list(prompt)
 
     def _render(self, ask: Ask) -> str:
         if self.template is None:
