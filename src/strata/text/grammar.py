@@ -1,8 +1,12 @@
 """What a reply has to look like, as a grammar that the engine enforces token by token."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-KINDS = ("json_object", "json_schema", "regex", "choice", "gbnf", "lark")
+Kind = Literal["json_object", "json_schema", "regex", "choice", "gbnf", "lark"]
+KINDS: tuple[str, ...] = get_args(Kind)
+LONGEST = 256 << 10
+"""Bytes of a grammar's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +18,5 @@ class Grammar:
     form. lark: the Lark form of llguidance, where `%json { ... }` embeds a schema and `<name>` is a special token.
     """
 
-    kind: str
+    kind: Kind
     text: str = ""
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"the kind of a grammar is one of {', '.join(KINDS)}, not {self.kind!r}")
