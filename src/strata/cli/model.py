@@ -21,6 +21,7 @@ from strata.server.generation import Ask, Event, Generator
 from strata.server.sampling import Sampling
 from strata.server.supervisor import Limits, Supervisor
 from strata.text import Tokenizer
+from strata.text.opening import tokenizer_of
 from strata.units import bytes_text, count_text
 from strata.weights import Checkpoint, open_checkpoint
 

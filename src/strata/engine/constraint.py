@@ -43,8 +43,8 @@ class _Words:
         self.tokens = [b"" if n in unused else tokenizer.token_bytes(n) for n in range(tokenizer.size)]
         self._tokenizer = tokenizer
 
-    def __call__(self, text: str) -> list[int]:
-        if isinstance(text, bytes):
+    def __call__(self, text: str | bytes) -> list[int]:
+        if isinstance(text, bytes):  # llguidance asks so whether bytes are understood
             raise TypeError("text, not bytes")
         try:
             return self._tokenizer.encode(text)

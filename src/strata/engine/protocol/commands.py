@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from strata.engine.protocol.words import LARGEST, real, real_or_minus_infinity, shown, switch, whole
 from strata.errors import RequestError
-from strata.text.grammar import KINDS, Grammar
+from strata.text.grammar import KINDS, Grammar, Kind
 
 EXPECTED = "expected: GEN <max_new> ..."
 NO_SLOT = "BGEN: no such free slot (--batch N) or a bad max_new"
@@ -262,7 +262,7 @@ def _grammar(name: str, text: str) -> Grammar:
         raise BadRequest(f"bad request: {name}: {shown(kind)} is none of {', '.join(KINDS)}")
     try:
         padded = code + "=" * (-len(code) % 4)
-        return Grammar(kind, base64.b64decode(padded, b"-_", validate=True).decode())
+        return Grammar(cast(Kind, kind), base64.b64decode(padded, b"-_", validate=True).decode())
     except (binascii.Error, UnicodeDecodeError):
         raise BadRequest(f"bad request: {name}: what follows the kind is not base64url of a text in UTF-8") from None
 
