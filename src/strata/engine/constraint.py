@@ -26,8 +26,9 @@ Mask = npt.NDArray[np.bool_]
 log = logs.get("engine")
 KEPT = 32
 """Compiled grammars that are kept for the next request with the same."""
-BLANKS = r"[\x20\x0A\x0D\x09]{1,64}"
-"""Between the parts of a JSON text: bounded, or a model that has lost its thread would write blanks for ever."""
+BLANKS = r"(?: |\r?\n[\x20\x09]{0,40})"
+"""Between the parts of a JSON text: a blank, or a line break and an indentation. Whatever is bounded here ends: with
+all that JSON allows, a model that has lost its thread writes blanks for ever."""
 _LEADING = (b"\n\n", b"\n")
 
 
