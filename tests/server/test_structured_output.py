@@ -89,7 +89,10 @@ def test_a_schema_that_cannot_be_enforced_is_a_400(url: str) -> None:
         ({}, None),
         ({"response_format": {"type": "text"}, "grammar": ""}, None),
         ({"response_format": {"type": "json_object"}}, Grammar("json_object")),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"a": 1}}}}, Grammar("json_schema", '{"a": 1}')),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"a": 1}}}},
+            Grammar("json_schema", '{"a": 1}'),
+        ),
         ({"guided_grammar": "root ::= [0-9]"}, Grammar("gbnf", "root ::= [0-9]")),
         ({"guided_grammar": 'start: "a"'}, Grammar("lark", 'start: "a"')),
         ({"structured_outputs": {"json_object": True}}, Grammar("json_object")),
