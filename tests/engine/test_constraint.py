@@ -27,6 +27,7 @@ TOKENIZER = open_tokenizer(demo_model())
 MODEL = models.load(demo_model(), context=2048, threads=1)
 PROMPT = "<|im_start|>user\nTell me about the sea.<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 THINKING = PROMPT.removesuffix("\n</think>\n\n")
+SHARED = Grammars(lambda: TOKENIZER, MODEL.vocab_size, MODEL.eos_ids)
 CLOSE = TOKENIZER.id_of("</think>")
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -79,8 +80,7 @@ def run(*requests: Gen, drafts: int = 0, lookup: int = 0) -> dict[int, Any]:
     )  # fmt: skip
     told: list[Any] = []
     limits = Limits(2048, tuple(MODEL.eos_ids), Marking(None, 0, 0), policy=policy)
-    grammars = Grammars(lambda: TOKENIZER, MODEL.vocab_size, MODEL.eos_ids)
-    engine = Engine(MODEL, memory, limits, told.append, grammars=grammars)
+    engine = Engine(MODEL, memory, limits, told.append, grammars=SHARED)
     inbox = Inbox()
     for line in ["LANES", *(with_lane(one, at).format() for at, one in enumerate(requests)), "QUIT"]:
         inbox.put(line)
