@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, LogProb, Progress, Resume, Reused, Token
 from strata.errors import RequestError
+from strata.server.constrained import grammar_keys
 from strata.server.failures import EngineUnavailable
 from strata.server.flight import Flight
 from strata.server.reply import Reply
@@ -166,7 +167,7 @@ class Generator:
 
     def _prepare(self, ask: Ask, context: int) -> Prepared:
         ask.sampling.check(self.tokenizer.size)
-        for name, wanted in (("tools", ask.tools), ("grammar", ask.grammar), ("thinking_budget", ask.thinking_budget)):
+        for name, wanted in (("tools", ask.tools), ("thinking_budget", ask.thinking_budget)):
             if wanted:
                 raise RequestError(f"{name}: not implemented by this server yet; leave it out.")
         if ask.messages is not None:
@@ -188,7 +189,8 @@ class Generator:
         wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
         if wanted is None or wanted < 1:
             raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
-        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys())
+        constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=inside)
+        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys(), **constrained)
         return Prepared(ask, command, context, inside)
 
     def _raw_prompt(self, prompt: str | Sequence[int]) -> list[int]:

@@ -13,14 +13,15 @@ import msgspec
 from strata.server.generation import Ask
 from strata.server.problem import FieldError, Problem
 from strata.server.sampling import Sampling
+from strata.server.structured import grammar_of
+from strata.text.grammar import Grammar
 
 # Options that clients may send and that are not implemented, with the values that ask for nothing.
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "n": (1,), "best_of": (1,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
-    "function_call": ("none", "auto"), "response_format": ({"type": "text"},), "audio": (), "prediction": (),
+    "function_call": ("none", "auto"), "audio": (), "prediction": (),
     "modalities": (["text"],), "web_search_options": (), "reasoning_budget_tokens": (-1,), "thinking_budget": (-1,),
-    "grammar": ("",), "json_schema": (), "guided_json": (), "guided_regex": (), "guided_choice": (),
-    "guided_grammar": (), "structured_outputs": (), "ignore_eos": (False,), "min_tokens": (0,),
+    "ignore_eos": (False,), "min_tokens": (0,),
     "stop_token_ids": ([],), "typical_p": (1,), "mirostat": (0,), "dry_multiplier": (0,), "xtc_probability": (0,),
     "use_beam_search": (False,), "return_progress": (False,), "strata_mcp": (False,), "strata_checkpoint": (),
     "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
@@ -69,6 +70,7 @@ class ChatRequest(msgspec.Struct):
     reasoning: Reasoning | None = None
     enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    wanted: Grammar | None = None  # not a field of clients: what `grammar_of` made of theirs
 
     @property
     def include_usage(self) -> bool:
@@ -87,11 +89,12 @@ def parse_chat(body: bytes) -> ChatRequest:
         if value is not None and value not in neutral:
             raise FieldError(f"{name} is not implemented by this server; leave it out.", name, "unsupported_parameter")
     try:
-        request = msgspec.convert(fields, ChatRequest)
+        request = msgspec.convert({**fields, "wanted": None}, ChatRequest)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         param = path.strip("`.").split("[")[0] or None
         raise FieldError(f"{param}: {reason}." if param else f"{reason}.", param) from None
+    request.wanted = grammar_of(fields)
     if not request.messages:
         raise FieldError("messages must hold at least one message.", "messages")
     return request
@@ -119,6 +122,7 @@ def to_ask(request: ChatRequest, defaults: Sampling) -> Ask:
         thinking=thinking,
         effort=effort,
         logprobs=_logprobs(request),
+        grammar=request.wanted,
         template_options=options,
     )
 
