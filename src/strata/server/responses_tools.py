@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strata.server.fields import Node, check_tools, nodes
+from strata.server.problem import FieldError
 from strata.text.calls import Tool, ToolChoice
 
 # Tools that the API's owner runs. Agents add them to every request, so they are left out beside others.
@@ -96,7 +97,9 @@ def _choice(result: Offered, choice: str | Mapping[str, Any] | None, parallel: b
     if choice is None:
         return ToolChoice("auto", None, parallel)
     if isinstance(choice, str):
-        return ToolChoice(Node({"tool_choice": choice}, "").one_of("tool_choice", _MODES), None, parallel)
+        if choice not in _MODES:
+            raise FieldError(f"tool_choice must be one of {', '.join(_MODES)}, or an object.", "tool_choice")
+        return ToolChoice(choice, None, parallel)
     node = Node(choice, "tool_choice")
     kind = node.one_of("type", ("function", "custom", "allowed_tools"))
     if kind != "allowed_tools":
