@@ -81,8 +81,8 @@ class MessagesAnswer:
             case Ended():
                 signed = b""
                 if kind is Kind.THINKING:
-                    delta = {"type": "signature_delta", "signature": self._signature(change.segment.text)}
-                    signed = _event("content_block_delta", index=index, delta=delta)
+                    signature = {"type": "signature_delta", "signature": self._signature(change.segment.text)}
+                    signed = _event("content_block_delta", index=index, delta=signature)
                 return signed + _event("content_block_stop", index=index)
         return b""
 

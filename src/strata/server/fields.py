@@ -135,7 +135,8 @@ def check_tools(tools: Sequence[Tool], choice: ToolChoice) -> None:
     for index, name in enumerate(names):
         if not _TOOL_NAME.fullmatch(name):
             raise FieldError(
-                f"tools[{index}].name must have 1 to 256 characters and no blanks, '<', '>' or '=', not {_shown(name)}.",
+                f"tools[{index}].name must have 1 to 256 characters, none of them blank or '<', '>', '=', "
+                f"not {_shown(name)}.",
                 f"tools[{index}].name",
             )
         if name in names[:index]:

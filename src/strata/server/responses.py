@@ -22,7 +22,8 @@ ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 # What else clients may ask to include: parts of items that this server never makes.
 _MOOT = ("web_search_call.action.sources", "web_search_call.results", "code_interpreter_call.outputs",
-         "computer_call_output.output.image_url", "file_search_call.results", "message.input_image.image_url")  # fmt: skip
+         "computer_call_output.output.image_url", "file_search_call.results",
+         "message.input_image.image_url")  # fmt: skip
 
 
 class ResponsesRequest(SamplingFields):
