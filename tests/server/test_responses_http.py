@@ -46,7 +46,8 @@ def test_a_conversation_goes_on_from_a_stored_response(client: Any) -> None:
 
 def test_limits_and_too_long_prompts(client: Any) -> None:
     short = client.responses.create(model="m", input="say abcdef", max_output_tokens=2)
-    assert (short.output_text, short.status, short.incomplete_details.reason) == ("ab", "incomplete", "max_output_tokens")
+    assert (short.output_text, short.status) == ("ab", "incomplete")
+    assert short.incomplete_details.reason == "max_output_tokens"
     with pytest.raises(openai.BadRequestError, match="has 6"):
         client.responses.create(model="m", input="x" * 600)
     *_, last = client.responses.create(model="m", input="x" * 600, stream=True)

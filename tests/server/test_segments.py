@@ -46,9 +46,8 @@ def test_anthropic_blocks_whole_and_streamed() -> None:
 
 def answer_of() -> ResponseAnswer:
     function = {"type": "function", "name": "read", "parameters": {"type": "object"}}
-    request = ResponsesRequest(
-        input="x", tools=[{"type": "namespace", "name": "files", "tools": [function]}, {"type": "custom", "name": "patch"}]
-    )
+    files = {"type": "namespace", "name": "files", "tools": [function]}
+    request = ResponsesRequest(input="x", tools=[files, {"type": "custom", "name": "patch"}])
     return ResponseAnswer("m", None, request, Ask(), tools_of(request))  # type: ignore[arg-type]
 
 
