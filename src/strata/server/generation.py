@@ -129,6 +129,16 @@ class Generator:
         context = await self.engine.context()
         return await asyncio.to_thread(self._prepare, ask, context)
 
+    async def count(self, ask: Ask) -> int:
+        """Tokens of the prompt that `prepare` would make, whether it fits the context or not; no engine is needed."""
+        return len((await asyncio.to_thread(self._tokens, ask))[0])
+
+    @property
+    def can_skip_thinking(self) -> bool:
+        """Whether the template can be told not to think (also when it knows no thinking)."""
+        source = self.template.source if self.template is not None else ""
+        return "<think>" not in source or "enable_thinking" in source
+
     async def events(self, prepared: Prepared) -> AsyncGenerator[Event, None]:
         """The reply, piece by piece; the last event is End. Closing the iterator early stops the engine's work.
 
@@ -170,6 +180,25 @@ class Generator:
         for name, wanted in (("tools", ask.tools), ("thinking_budget", ask.thinking_budget)):
             if wanted:
                 raise RequestError(f"{name}: not implemented by this server yet; leave it out.")
+        ids, inside = self._tokens(ask)
+        room = context - len(ids) - CONTEXT_RESERVE
+        if room < 1:
+            raise ContextError(
+                f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
+                f"{context - CONTEXT_RESERVE - 1}; shorten the conversation or start the server with a larger "
+                "--context.",
+                len(ids),
+                context - CONTEXT_RESERVE - 1,
+            )
+        wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
+        if wanted is None or wanted < 1:
+            raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
+        constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=inside)
+        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys(), **constrained)
+        return Prepared(ask, command, context, inside)
+
+    def _tokens(self, ask: Ask) -> tuple[list[int], bool]:
+        """The prompt's tokens, and whether it leaves the model inside its thinking."""
         if ask.messages is not None:
             prompt = self._render(ask)
             ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
@@ -179,19 +208,7 @@ class Generator:
             inside = False
         if not ids:
             raise RequestError("The prompt is empty.")
-        room = context - len(ids) - CONTEXT_RESERVE
-        if room < 1:
-            raise ContextError(
-                f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
-                f"{context - CONTEXT_RESERVE - 1}; shorten the conversation or start the server with a larger "
-                "--context."
-            )
-        wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
-        if wanted is None or wanted < 1:
-            raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
-        constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=inside)
-        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys(), **constrained)
-        return Prepared(ask, command, context, inside)
+        return ids, inside
 
     def _raw_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
@@ -229,15 +246,19 @@ class Generator:
                 known = ", ".join((*_NO_THINKING, *_EFFORTS))
                 raise RequestError(f"reasoning effort {ask.effort!r} is unknown; choose one of {known}.")
         if thinking is not None:
-            source = self.template.source if self.template is not None else ""
-            if not thinking and "<think>" in source and "enable_thinking" not in source:
+            if not thinking and not self.can_skip_thinking:
                 raise RequestError(f"Thinking cannot be switched off: {self.name}'s chat template has no such switch.")
             options["enable_thinking"] = thinking
         return options
 
 
 class ContextError(RequestError):
-    """The prompt does not fit in the context."""
+    """The prompt of `tokens` does not fit in the context, which has room for `most`."""
+
+    def __init__(self, message: str, tokens: int, most: int) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.most = most
 
 
 def chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:

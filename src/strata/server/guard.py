@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strata import logs
 from strata.errors import UsageError
+from strata.server.error_form import REQUEST_ID, error_body
+from strata.server.problem import Problem
 
 LOG = logs.get("access")
 OPEN_PATHS = frozenset({"/", "/health"})
@@ -75,11 +77,13 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = headers["request-id"] = request_id
             await send(message)
 
-        headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], scope["path"], headers)
+        scope.setdefault("state", {})[REQUEST_ID] = request_id
+        problem = self._problem(scope["method"], scope["path"], Headers(scope=scope))
+        refusal = _refuse(scope, problem) if problem is not None else None
         try:
             await (refusal or self.app)(scope, receive, send_with_id)
         finally:
@@ -87,23 +91,23 @@ class Guard:
             path = ascii(scope["path"])[1:-1]
             LOG.info("%s %s %d %.0f ms %s", scope["method"], path, status or 499, took, request_id)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
+    def _problem(self, method: str, path: str, headers: Headers) -> Problem | None:
         if self._digests:
             if path in OPEN_PATHS or self._key_is_right(headers):
                 return None
-            return _refuse(401, "authentication_error", "invalid_api_key",
+            return Problem(401, "authentication_error", "invalid_api_key",
                            "A key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
         host = headers.get("host", "")
         if not self._is_own(_host_name(host)):
-            return _refuse(403, "permission_error", "host_not_allowed",
+            return Problem(403, "permission_error", "host_not_allowed",
                            f"The host name {host!r} is not this server's; use 127.0.0.1 or localhost, or set a key.")
         origin = headers.get("origin")
         if origin is not None and method != "GET" and not self._is_own(_host_name(urlsplit(origin).netloc)):
-            return _refuse(403, "permission_error", "origin_not_allowed",
+            return Problem(403, "permission_error", "origin_not_allowed",
                            f"Pages from {origin!r} may not use this server without a key.")
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
-            return _refuse(415, "invalid_request_error", "unsupported_media_type",
+            return Problem(415, "invalid_request_error", "unsupported_media_type",
                            f"The body must be sent as content-type application/json, not {kind!r}.")
         return None
 
@@ -130,6 +134,6 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _refuse(status: int, kind: str, code: str, message: str) -> JSONResponse:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, headers)
+def _refuse(scope: Scope, problem: Problem) -> JSONResponse:
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
+    return JSONResponse(error_body(scope, problem), problem.status, headers)
