@@ -7,6 +7,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 import strata
+from strata.server.metrics import KEPT
+from strata.server.monitor import SHOWN, Monitor
+from strata.server.problem import FieldError
+from strata.server.rates import HISTORY_S
 from strata.server.replying import Json
 from strata.server.service import Service
 from strata.server.supervisor import State
@@ -21,7 +25,8 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Strata</t
 def operations_routes(service: Service) -> list[Route]:
     """/, /health, /v1/status."""
     routes = _Routes(service)
-    return [Route("/", routes.page), Route("/health", routes.health), Route("/v1/status", routes.status)]
+    return [Route("/", routes.page), Route("/health", routes.health), Route("/v1/status", routes.status),
+            Route("/metrics", routes.metrics)]
 
 
 class _Routes:
@@ -29,6 +34,7 @@ class _Routes:
         self._service = service
         self._engine = service.engine
         self._generator = service.generator
+        self._monitor = Monitor(service)
 
     async def page(self, request: Request) -> Response:
         return HTMLResponse(_PAGE)
@@ -42,6 +48,13 @@ class _Routes:
             "images": False, "loaded": state is State.READY, "api_key": bool(self._service.access.keys),
         }  # fmt: skip
         return Json(body, 200 if state is State.READY else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        query = request.query_params
+        return Json(self._monitor.report(
+            requests=KEPT if query.get("requests") == "all" else _count(query.get("requests"), SHOWN, "requests"),
+            history_s=_count(query.get("history"), HISTORY_S, "history"),
+        ), headers={"Cache-Control": "no-store"})
 
     async def status(self, request: Request) -> Response:
         ready = self._engine.state is State.READY
@@ -57,3 +70,12 @@ class _Routes:
                          "waiting": self._engine.waiting},
         }  # fmt: skip
         return Json(body)
+
+
+def _count(text: str | None, usual: int, name: str) -> int:
+    """A number of the query."""
+    if text is None:
+        return usual
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise FieldError(f"{name} must be a whole number, not {text!r}.", name)
+    return int(text)
