@@ -21,7 +21,7 @@ LOG = logs.get("access")
 LEFT = 499
 """The status in log and counters of a request whose client left before it had its answer."""
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-OPEN_PATHS = frozenset({"/", "/health"})
+OPEN_PATHS = frozenset({"/", "/health", "/api/health"})
 
 
 @dataclass(frozen=True)

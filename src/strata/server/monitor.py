@@ -30,6 +30,11 @@ class Monitor:
     def metrics(self) -> Metrics:
         return self._engine.metrics
 
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._service.generator.name
+
     def report(self, *, requests: int = SHOWN, history_s: int = HISTORY_S) -> dict[str, Any]:
         """Everything, with the last `requests` requests and the last `history_s` seconds."""
         metrics, now = self.metrics, self.metrics.clock()

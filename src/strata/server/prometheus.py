@@ -90,9 +90,9 @@ def _own(report: Mapping[str, Any]) -> Iterable[Family]:
     states = ("unloaded", "idle", "reading", "generating")
     yield Family("strata:live_state", "gauge", "1 for what the engine does now.",
                  tuple(({"state": state}, int(live["state"] == state)) for state in states))  # fmt: skip
-    slots = [row["state"] for row in live["slots"]]
+    states, slots = ("idle", "reading", "decoding"), [row["state"] for row in live["slots"]]
     yield Family("strata:live_slots", "gauge", "Slots by what they do now.",
-                 tuple(({"state": state}, slots.count(state)) for state in ("idle", "reading", "decoding")))  # fmt: skip
+                 tuple(({"state": state}, slots.count(state)) for state in states))  # fmt: skip
     yield _gauge("strata:live_tok_s", "Tokens per second over the last two seconds.", live["tok_s"])
     yield Family("strata:http_requests", "counter", "Answered requests for generations, by HTTP status.",
                  tuple(({"status": status}, count) for status, count in totals["by_status"].items()))  # fmt: skip
@@ -117,7 +117,7 @@ def _machine(hardware: Mapping[str, Any]) -> Iterable[Family]:
     if processes:
         yield Family("strata:process_resident_bytes", "gauge", "Resident memory of a process.",
                      tuple(({"process": name}, one["rss_mib"] * _MIB) for name, one in processes.items()))  # fmt: skip
-    for key, name, meaning, scale in (
+    for key, name, meaning, factor in (
         ("memory_total_mib", "memory_total_bytes", "Memory of a graphics card.", _MIB),
         ("memory_used_mib", "memory_used_bytes", "Memory of a graphics card in use.", _MIB),
         ("utilization_percent", "utilization_ratio", "Share of time that a graphics card was busy, 0 to 1.", 0.01),
@@ -125,7 +125,7 @@ def _machine(hardware: Mapping[str, Any]) -> Iterable[Family]:
         ("power_w", "power_watts", "Power that a graphics card takes.", 1),
     ):
         samples = tuple(
-            ({"gpu": str(index)}, card[key] * scale)
+            ({"gpu": str(index)}, card[key] * factor)
             for index, card in enumerate(hardware["gpus"]) if card[key] is not None
         )  # fmt: skip
         if samples:
