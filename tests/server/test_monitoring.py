@@ -1,5 +1,6 @@
 """Metrics, slots, properties and the tokenizer's routes, read by independent parsers and compared with replies."""
 
+import socket
 import threading
 import time
 from typing import Any
@@ -8,6 +9,8 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
+
+from strata.server import listen
 
 
 def ask(running: Any, text: str) -> httpx.Response:
@@ -92,3 +95,28 @@ def test_properties_have_llama_cpps_shape(shared: Any) -> None:
     assert "<|im_start|>" in props["chat_template"]
     assert get(shared, "/metrics?requests=x").status_code == 400
     assert get(shared, "/version").json()["engine"] == "9.9.9"
+
+
+def test_a_head_that_never_ends_is_cut_off(with_lanes: Any, helpers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "HEAD_S", 0.3)
+    with helpers["serving"](with_lanes) as server, socket.socket() as slow:
+        slow.settimeout(5)
+        slow.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+        slow.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-")
+        assert slow.recv(1) == b""
+        assert ask(server, "slow 30").json()["choices"][0]["message"]["content"] == "x" * 30
+
+
+def test_pipelined_requests_keep_their_own_status(with_lanes: Any, helpers: Any) -> None:
+    with helpers["serving"](with_lanes) as server, socket.socket() as line:
+        line.settimeout(5)
+        line.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+        for body in (b'{"messages": []}', b'{"messages": [{"role": "user", "content": "say x"}]}'):
+            line.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-request-id: a%d\r\n"
+                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), len(body), body)
+            )
+        deadline = time.monotonic() + 5
+        while len(found := get(server, "/metrics").json()["requests"]) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert [(one["status"], one["generations"], one["id"]) for one in found] == [(200, 1, "a52"), (400, 0, "a16")]

@@ -90,9 +90,9 @@ def _own(report: Mapping[str, Any]) -> Iterable[Family]:
     states = ("unloaded", "idle", "reading", "generating")
     yield Family("strata:live_state", "gauge", "1 for what the engine does now.",
                  tuple(({"state": state}, int(live["state"] == state)) for state in states))  # fmt: skip
-    states, slots = ("idle", "reading", "decoding"), [row["state"] for row in live["slots"]]
+    kinds, slots = ("idle", "reading", "decoding"), [row["state"] for row in live["slots"]]
     yield Family("strata:live_slots", "gauge", "Slots by what they do now.",
-                 tuple(({"state": state}, slots.count(state)) for state in states))  # fmt: skip
+                 tuple(({"state": kind}, slots.count(kind)) for kind in kinds))  # fmt: skip
     yield _gauge("strata:live_tok_s", "Tokens per second over the last two seconds.", live["tok_s"])
     yield Family("strata:http_requests", "counter", "Answered requests for generations, by HTTP status.",
                  tuple(({"status": status}, count) for status, count in totals["by_status"].items()))  # fmt: skip
