@@ -30,7 +30,7 @@ def create_app(service: Service) -> Starlette:
             *openai_routes(service), *anthropic_routes(service), *responses_routes(service),
             *operations_routes(service),
         ],
-        middleware=[Middleware(Guard, access=service.access)],
+        middleware=[Middleware(Guard, access=service.access, metrics=service.engine.metrics)],
         exception_handlers={HTTPException: _http_error, StrataError: _strata_error, Exception: _unexpected_error},
     )
 
