@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -17,7 +17,8 @@ from strata import logs
 from strata.errors import UsageError
 
 LOG = logs.get("access")
-OPEN_PATHS = frozenset({"/", "/health"})
+OPEN_PATHS = frozenset({"/health"})
+"""What needs no key, beside the page."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,14 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: checks each request before the application sees it, and logs it after."""
+    """ASGI middleware: checks each request before the application sees it, and logs it after.
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    `open_paths`: further paths that need no key, those of the page that asks for one.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, open_paths: Collection[str] = ()) -> None:
         self.app = app
+        self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
         self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
 
@@ -89,7 +94,7 @@ class Guard:
 
     def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
         if self._digests:
-            if path in OPEN_PATHS or self._key_is_right(headers):
+            if path in self._open_paths or self._key_is_right(headers):
                 return None
             return _refuse(401, "authentication_error", "invalid_api_key",
                            "A key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
