@@ -3,9 +3,14 @@
 import hashlib
 import hmac
 import ipaddress
+<<<<<<< HEAD
 import time
 import uuid
 from collections.abc import Collection, Sequence
+=======
+import re
+from collections.abc import Sequence
+>>>>>>> w-ops
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,10 +20,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strata import logs
 from strata.errors import UsageError
+from strata.server.metrics import Metrics
+from strata.server.records import CURRENT, Trace
 
 LOG = logs.get("access")
+<<<<<<< HEAD
 OPEN_PATHS = frozenset({"/health"})
 """What needs no key, beside the page."""
+=======
+LEFT = 499
+"""The status in log and counters of a request whose client left before it had its answer."""
+_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+OPEN_PATHS = frozenset({"/", "/health", "/api/health"})
+>>>>>>> w-ops
 
 
 @dataclass(frozen=True)
@@ -59,12 +73,18 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """ASGI middleware: checks each request before the application sees it, and logs it after.
 
+<<<<<<< HEAD
     `open_paths`: further paths that need no key, those of the page that asks for one.
     """
 
     def __init__(self, app: ASGIApp, access: Access, open_paths: Collection[str] = ()) -> None:
         self.app = app
         self._open_paths = OPEN_PATHS | frozenset(open_paths)
+=======
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+        self.app = app
+        self._metrics = metrics
+>>>>>>> w-ops
         self._access = access
         self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
 
@@ -72,25 +92,38 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = f"req_{uuid.uuid4().hex[:20]}"
-        started = time.monotonic()
-        status = 0
+        headers = Headers(scope=scope)
+        trace = Trace(scope["method"], scope["path"], _sane_id(headers.get("x-request-id")))
+        answered = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal answered
             if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                trace.status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = trace.id
+            else:
+                answered = not message.get("more_body", False)
             await send(message)
 
-        headers = Headers(scope=scope)
+        async def receive_and_look() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not answered:
+                trace.status = LEFT
+            return message
+
         refusal = self._refusal(scope["method"], scope["path"], headers)
+        token = CURRENT.set(trace)
         try:
-            await (refusal or self.app)(scope, receive, send_with_id)
+            await (refusal or self.app)(scope, receive_and_look, send_with_id)
         finally:
-            took = 1000 * (time.monotonic() - started)
-            path = ascii(scope["path"])[1:-1]
-            LOG.info("%s %s %d %.0f ms %s", scope["method"], path, status or 499, took, request_id)
+            CURRENT.reset(token)
+            trace.status = trace.status or LEFT
+            self._metrics.close(trace)
+            self._log(trace)
+
+    def _log(self, trace: Trace) -> None:
+        path = ascii(trace.path)[1:-1]
+        LOG.info("%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
 
     def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
         if self._digests:
@@ -122,6 +155,11 @@ class Guard:
         digest = _digest(given)
         # Every key is compared, and digests all have one length: the time taken tells nothing about the keys.
         return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419
+
+
+def _sane_id(given: str | None) -> str | None:
+    """A client's own id of its request, if it can be shown and logged as it is."""
+    return given if given is not None and _ID.fullmatch(given) else None
 
 
 def _digest(key: str) -> bytes:
