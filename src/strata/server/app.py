@@ -26,13 +26,10 @@ def create_app(service: Service) -> Starlette:
     service.access.check()
     page = page_files()
     return Starlette(
-<<<<<<< HEAD
         routes=[*openai_routes(service), *operations_routes(service), *page_routes(page)],
-        middleware=[Middleware(Guard, access=service.access, open_paths=page.keys())],
-=======
-        routes=[*openai_routes(service), *operations_routes(service)],
-        middleware=[Middleware(Guard, access=service.access, metrics=service.engine.metrics)],
->>>>>>> w-ops
+        middleware=[
+            Middleware(Guard, access=service.access, metrics=service.engine.metrics, open_paths=page.keys())
+        ],
         exception_handlers={HTTPException: _http_error, StrataError: _strata_error, Exception: _unexpected_error},
     )
 

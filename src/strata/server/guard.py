@@ -3,14 +3,8 @@
 import hashlib
 import hmac
 import ipaddress
-<<<<<<< HEAD
-import time
-import uuid
-from collections.abc import Collection, Sequence
-=======
 import re
-from collections.abc import Sequence
->>>>>>> w-ops
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -24,15 +18,11 @@ from strata.server.metrics import Metrics
 from strata.server.records import CURRENT, Trace
 
 LOG = logs.get("access")
-<<<<<<< HEAD
-OPEN_PATHS = frozenset({"/health"})
-"""What needs no key, beside the page."""
-=======
 LEFT = 499
 """The status in log and counters of a request whose client left before it had its answer."""
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-OPEN_PATHS = frozenset({"/", "/health", "/api/health"})
->>>>>>> w-ops
+OPEN_PATHS = frozenset({"/health", "/api/health"})
+"""What needs no key, beside the page."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +63,13 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """ASGI middleware: checks each request before the application sees it, and logs it after.
 
-<<<<<<< HEAD
     `open_paths`: further paths that need no key, those of the page that asks for one.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, open_paths: Collection[str] = ()) -> None:
-        self.app = app
-        self._open_paths = OPEN_PATHS | frozenset(open_paths)
-=======
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, open_paths: Collection[str] = ()) -> None:
         self.app = app
         self._metrics = metrics
->>>>>>> w-ops
+        self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
         self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
 

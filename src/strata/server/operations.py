@@ -22,15 +22,9 @@ from strata.server.supervisor import State
 
 
 def operations_routes(service: Service) -> list[Route]:
-<<<<<<< HEAD
-    """/health, /v1/status."""
-    routes = _Routes(service)
-    return [Route("/health", routes.health), Route("/v1/status", routes.status)]
-=======
     """Health, status, slots, properties, metrics, and the tokenizer."""
     routes = _Routes(service)
     return [
-        Route("/", routes.page),
         *(Route(path, routes.health) for path in ("/health", "/api/health")),
         Route("/version", routes.version),
         Route("/status", routes.now),
@@ -59,7 +53,6 @@ class DetokenizeRequest(msgspec.Struct):
 
 
 T = TypeVar("T")
->>>>>>> w-ops
 
 
 class _Routes:
