@@ -11,6 +11,8 @@ export class Generations extends EventTarget {
   #runs = new Map();
   #store;
   #model;
+  /** Whether the server tells how far it has read; one that refuses the wish is not asked again. */
+  #progress = true;
 
   /** `model()`: the name to ask for. */
   constructor(store, model) {
@@ -56,6 +58,10 @@ export class Generations extends EventTarget {
         await this.#attempt(conversation, parent, run);
         return;
       } catch (error) {
+        if (error.param === "return_progress" && this.#progress) {
+          this.#progress = false;
+          continue;
+        }
         const wait = error.retryAfter;
         if (typeof wait !== "number" || wait > LONGEST_RETRY_S || retries === MOST_RETRIES || run.pieces > 0) throw error;
         Object.assign(run.message, { state: "waiting", note: error.message, retryAt: Date.now() + 1000 * Math.max(wait, 1) });
@@ -91,7 +97,7 @@ export class Generations extends EventTarget {
   async #attempt(conversation, parent, run) {
     const body = {
       model: this.#model(), messages: requestMessages(conversation, parent.id), ...checkedOptions(conversation.options),
-      return_progress: true,
+      ...(this.#progress && { return_progress: true }),
     };
     for await (const chunk of chatChunks(body, run.controller.signal)) {
       this.#take(run, chunk);
