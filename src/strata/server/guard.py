@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -23,7 +23,8 @@ LOG = logs.get("access")
 LEFT = 499
 """The status in log and counters of a request whose client left before it had its answer."""
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-OPEN_PATHS = frozenset({"/", "/health", "/api/health"})
+OPEN_PATHS = frozenset({"/health", "/api/health"})
+"""What needs no key, beside the page."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: checks each request before the application sees it, and logs it after."""
+    """ASGI middleware: checks each request before the application sees it, and logs it after.
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+    `open_paths`: further paths that need no key, those of the page that asks for one.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, open_paths: Collection[str] = ()) -> None:
         self.app = app
         self._metrics = metrics
+        self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
         self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
 
@@ -112,7 +117,7 @@ class Guard:
 
     def _problem(self, method: str, path: str, headers: Headers) -> Problem | None:
         if self._digests:
-            if path in OPEN_PATHS or self._key_is_right(headers):
+            if path in self._open_paths or self._key_is_right(headers):
                 return None
             return Problem(401, "authentication_error", "invalid_api_key",
                            "A key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 import strata
@@ -20,18 +20,11 @@ from strata.server.sampling import Sampling
 from strata.server.service import Service
 from strata.server.supervisor import State
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Strata</title>
-<meta name="viewport" content="width=device-width"><body style="font:16px/1.5 system-ui;max-width:40em;margin:3em auto">
-<h1>Strata</h1><p>This server answers OpenAI-style requests; it has no chat page yet.</p>
-<ul><li>POST <code>/v1/chat/completions</code> (stream and not)</li><li><a href="/v1/models">/v1/models</a></li>
-<li><a href="/health">/health</a></li><li><a href="/v1/status">/v1/status</a></li></ul></body></html>"""
-
 
 def operations_routes(service: Service) -> list[Route]:
     """Health, status, slots, properties, metrics, and the tokenizer."""
     routes = _Routes(service)
     return [
-        Route("/", routes.page),
         *(Route(path, routes.health) for path in ("/health", "/api/health")),
         Route("/version", routes.version),
         Route("/status", routes.now),
@@ -68,9 +61,6 @@ class _Routes:
         self._engine = service.engine
         self._generator = service.generator
         self._monitor = Monitor(service)
-
-    async def page(self, request: Request) -> Response:
-        return HTMLResponse(_PAGE)
 
     async def health(self, request: Request) -> Response:
         state = self._engine.state
