@@ -16,12 +16,12 @@ from strata.cli.defaults import demo_model
 from strata.engine.channel import Inbox
 from strata.engine.constraint import Grammars
 from strata.engine.loop import Engine, Limits
+from strata.engine.opening import open_tokenizer
 from strata.engine.protocol import Gen, LaneDone, LaneErr, SlotToken, parse_command
 from strata.engine.scheduler import Policy
 from strata.errors import RequestError
 from strata.memory import Marking, Memory, MemoryLimits, Origin, Sizes
 from strata.text.grammar import Grammar
-from strata.text.opening import open_tokenizer
 
 TOKENIZER = open_tokenizer(demo_model())
 MODEL = models.load(demo_model(), context=2048, threads=1)

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from strata import logs, settings
 from strata.cli.defaults import demo_model
+from strata.engine.opening import tokenizer_of
 from strata.server.generation import Ask, Event, Generator
 from strata.server.sampling import Sampling
 from strata.server.supervisor import Limits, Supervisor
 from strata.text import Tokenizer
-from strata.text.opening import tokenizer_of
 from strata.units import bytes_text, count_text
 from strata.weights import Checkpoint, open_checkpoint
 

@@ -20,6 +20,7 @@ from strata.engine import sizing
 from strata.engine.channel import Disconnected, Inbox, Outbox
 from strata.engine.constraint import Grammars
 from strata.engine.loop import Engine, Limits
+from strata.engine.opening import open_tokenizer
 from strata.engine.options import USAGE, Options, parse
 from strata.engine.protocol import Fatal, Info, Ready
 from strata.engine.scheduler import Policy
@@ -27,7 +28,6 @@ from strata.engine.watchdog import Watchdog
 from strata.errors import StrataError, UsageError
 from strata.machine import available_memory
 from strata.memory import Marking, Memory, Origin
-from strata.text.opening import open_tokenizer
 
 log = logs.get("engine")
 _PROGRESS_S = 2.0
