@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -12,8 +9,8 @@ import httpx
 import openai
 import pydantic
 import pytest
+from demo_server import demo_server
 
-from strata.cli.defaults import demo_model
 from strata.server.problem import FieldError
 from strata.server.structured import grammar_of
 from strata.text.grammar import Grammar
@@ -27,17 +24,8 @@ class Person(pydantic.BaseModel):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    command = [sys.executable, "-m", "strata.cli", "serve", "--port", "0", "--threads", "1",
-               "--model", str(demo_model()), "--context", "2048"]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        try:
-            found = re.search(r"http://\S+", child.stdout.readline())
-            assert found is not None
-            yield found.group()
-        finally:
-            child.send_signal(signal.SIGINT)
-            assert child.wait(30) == 0
+    with demo_server() as (found, _):
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,12 @@ whatever their betas bring), and what they say has no meaning here. Fields that 
 import re
 from typing import Any
 
-import msgspec
-
 from strata.server.anthropic_messages import to_messages
 from strata.server.fields import Node, SamplingFields, check_tools, decode, nodes
 from strata.server.generation import Ask
 from strata.server.problem import FieldError, Problem
 from strata.server.sampling import Sampling
+from strata.server.structured import schema_of
 from strata.text.calls import Tool, ToolChoice
 from strata.text.grammar import Grammar
 
@@ -183,5 +182,4 @@ def _grammar(request: MessagesRequest) -> Grammar | None:
     else:
         return None
     node.one_of("type", ("json_schema",))
-    return Grammar("json_schema", msgspec.json.encode(node.json("schema")).decode())
-
+    return schema_of(node)

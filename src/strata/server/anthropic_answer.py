@@ -12,6 +12,7 @@ from strata.server import anthropic, opaque
 from strata.server.generation import End, Event, Reading
 from strata.server.problem import Problem
 from strata.server.segments import Begun, Change, Ended, Grown, Kind, Segment, Segments
+from strata.server.sse import named
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _DELTAS = {
@@ -64,7 +65,7 @@ class MessagesAnswer:
         return _event("ping")
 
     def failure(self, problem: Problem) -> bytes:
-        return b"event: error\ndata: " + msgspec.json.encode(anthropic.error(problem, self._request_id)) + b"\n\n"
+        return named(anthropic.error(problem, self._request_id))
 
     def _message(self) -> dict[str, Any]:
         return {"id": self.id, "type": "message", "role": "assistant", "model": self.model}
@@ -134,4 +135,4 @@ def _stop(end: End) -> dict[str, Any]:
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return f"event: {kind}\ndata: ".encode() + msgspec.json.encode({"type": kind, **fields}) + b"\n\n"
+    return named({"type": kind, **fields})

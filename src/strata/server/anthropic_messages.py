@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strata.server import opaque
-from strata.server.fields import Node, nodes
+from strata.server.fields import BLIND, Node, nodes
 
 _BILLING = "x-anthropic-billing-header:"
 """A block that an agent addresses to its provider's bill; it differs in every request, and no cache would survive."""
-BLIND = "[an image, which this model cannot see]"
 
 
 def to_messages(

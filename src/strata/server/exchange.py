@@ -44,7 +44,6 @@ class Exchange:
         self._silence_s = silence_s
         self._slowest_prompt = slowest_prompt
         self._flights: dict[int, Flight] = {}
-        self._counted: dict[int, Generation] = {}
         self._loop = asyncio.get_running_loop()
         self._last_line = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
@@ -64,9 +63,10 @@ class Exchange:
             self._last_line = self._loop.time()
         flight = Flight(
             command, lane, self._slowest_prompt, lambda: self._stop(lane),
+            lambda report: self._metrics.take(counted, report),
             lambda finish, error: self._metrics.end(counted, finish, error),
         )  # fmt: skip
-        self._flights[lane], self._counted[lane] = flight, counted
+        self._flights[lane] = flight
         self._metrics.send(counted, begins=not self.by_lanes)
         self.process.write(replace(command, slot=lane) if self.by_lanes else command)
         self._watch()
@@ -121,7 +121,6 @@ class Exchange:
             self._end(flight, EngineRefused(own.reason))
             return
         patience = flight.patience_s
-        self._metrics.take(self._counted[lane], own)
         flight.take(own)
         if flight.ended:
             self._forget(flight)
@@ -133,7 +132,7 @@ class Exchange:
         self._forget(flight)
 
     def _forget(self, flight: Flight) -> None:
-        del self._flights[flight.lane], self._counted[flight.lane]
+        del self._flights[flight.lane]
         self._turns.release()
 
     def _failure(self, doing: str) -> EngineError:

@@ -14,6 +14,9 @@ from strata.text.calls import Tool, ToolChoice
 T = TypeVar("T")
 DEEPEST = 64
 """Levels that a value which is handed on as it is (a JSON schema, a call's arguments) may be nested."""
+MOST_LOGPROBS = 20
+BLIND = "[an image, which this model cannot see]"
+"""What the model reads where a tool gave back an image."""
 _TOOL_NAME = re.compile(r"[^\s<>=]{1,256}")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
              "repetition_penalty", "penalty_last_n")  # fmt: skip
@@ -42,16 +45,34 @@ class SamplingFields(msgspec.Struct):
 
 def decode(body: bytes, kind: type[T]) -> T:
     """The request that a body holds. Raises FieldError."""
+    return converted(json_object(body), kind)
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body is. Raises FieldError."""
     try:
-        fields = msgspec.json.decode(body, type=dict[str, Any])
+        return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FieldError(f"The body is not a JSON object: {error}.", None) from None
+
+
+def converted(fields: Mapping[str, Any], kind: type[T], *, indices: bool = True) -> T:
+    """Fields as a request. Raises FieldError; its place ends before a list's index where `indices` is False."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
-        param = path.strip("`.") or None
+        place = path.strip("`.")
+        param = (place if indices else place.split("[")[0]) or None
         raise FieldError(f"{param}: {reason}." if param else f"{reason}.", param) from None
+
+
+def top_logprobs(count: int | None) -> int:
+    """How many of the likeliest tokens are told; none where a request says nothing. Raises FieldError."""
+    top = count or 0
+    if not 0 <= top <= MOST_LOGPROBS:
+        raise FieldError(f"top_logprobs must be from 0 to {MOST_LOGPROBS}, not {top}.", "top_logprobs")
+    return top
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ CHUNK = 8192
 class Flight:
     """A request that was sent. Its lines arrive as the reports of a request alone, whatever form the engine speaks.
 
-    `slowest_prompt`: tokens per second below which a prompt counts as not being read. `on_end` is told how the
-    request finished, and the code of its error.
+    `slowest_prompt`: tokens per second below which a prompt counts as not being read. `on_line` is told each line
+    first; `on_end`, how the request finished, and the code of its error.
     """
 
     def __init__(
@@ -23,6 +23,7 @@ class Flight:
         lane: int,
         slowest_prompt: float,
         on_stop: Callable[[], None],
+        on_line: Callable[[Report], None] = lambda report: None,
         on_end: Callable[[str, str | None], None] = lambda finish, error: None,
     ) -> None:
         self.lane = lane
@@ -30,6 +31,7 @@ class Flight:
         self._prompt = len(command.ids)
         self._tokens = 0
         self._on_stop = on_stop
+        self._on_line = on_line
         self._on_end = on_end
         self._stopped = False
         self._enough = False
@@ -54,6 +56,7 @@ class Flight:
 
     def take(self, report: Report) -> None:
         """One more line of this request."""
+        self._on_line(report)
         if isinstance(report, Progress):
             self._reading_s, self._last_ms = 3 * max(0.0, report.ms - self._last_ms) / 1000, report.ms
         elif isinstance(report, Token):

@@ -51,7 +51,7 @@ class Totals:
 
 
 class Metrics:
-    """The engine's requests as they come and go. `levels`: further levels that the history keeps, by name."""
+    """The engine's requests as they come and go."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

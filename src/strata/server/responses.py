@@ -7,16 +7,14 @@ refused by name.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from strata.server.fields import Node, SamplingFields, decode
+from strata.server.fields import Node, SamplingFields, decode, top_logprobs
 from strata.server.generation import Ask
 from strata.server.problem import FieldError
 from strata.server.responses_tools import Offered, offered
 from strata.server.sampling import Sampling
+from strata.server.structured import schema_of
 from strata.text.grammar import Grammar
 
-MOST_LOGPROBS = 20
 SUMMARIES = ("auto", "concise", "detailed", "none")
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -116,9 +114,7 @@ def _effort(request: ResponsesRequest) -> str | None:
 
 
 def _logprobs(request: ResponsesRequest) -> int | None:
-    top = request.top_logprobs or 0
-    if not 0 <= top <= MOST_LOGPROBS:
-        raise FieldError(f"top_logprobs must be from 0 to {MOST_LOGPROBS}, not {top}.", "top_logprobs")
+    top = top_logprobs(request.top_logprobs)
     return top if top or LOGPROBS in (request.include or ()) else None
 
 
@@ -135,4 +131,4 @@ def _grammar(request: ResponsesRequest) -> Grammar | None:
     if kind == "json_object":
         return Grammar("json_object")
     form.text("name")
-    return Grammar("json_schema", msgspec.json.encode(form.json("schema")).decode())
+    return schema_of(form)

@@ -9,13 +9,12 @@ import msgspec
 
 from strata.server import opaque
 from strata.server.generation import Ask, End, Event, Reading
-from strata.server.openai_answer import LEAST_LOGPROB
+from strata.server.openai_answer import scored
 from strata.server.problem import Problem
 from strata.server.responses import ResponsesRequest
 from strata.server.responses_tools import Offered, Origin
-from strata.server.scores import TokenScore
 from strata.server.segments import Begun, Change, Ended, Grown, Kind, Segment, Segments
-from strata.server.sse import KEEP_ALIVE
+from strata.server.sse import KEEP_ALIVE, named
 from strata.text import Tokenizer
 
 _PREFIXES = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
@@ -111,7 +110,7 @@ class ResponseAnswer:
             case Begun():
                 return self._begin(segment)
             case Grown() if segment.kind is Kind.TEXT:
-                scores = [self._score(score) for score in change.scores]
+                scores = [scored(score, self._tokenizer) for score in change.scores]
                 return self._of("response.output_text.delta", segment, content_index=0, delta=change.text,
                                 logprobs=scores)  # fmt: skip
             case Grown() if segment.kind is Kind.THINKING:
@@ -177,7 +176,7 @@ class ResponseAnswer:
         if segment.kind is Kind.THINKING:
             return self._reasoning(segment, status)
         if segment.kind is Kind.TEXT:
-            scores = [self._score(score) for score in segment.scores]
+            scores = [scored(score, self._tokenizer) for score in segment.scores]
             content = [] if status == "in_progress" else [{**_part("output_text", segment.text), "logprobs": scores}]
             return {
                 "id": self._item_id(segment, "message"), "type": "message", "status": status, "role": "assistant",
@@ -206,14 +205,6 @@ class ResponseAnswer:
     def _item_id(self, segment: Segment, kind: str) -> str:
         return self._ids.setdefault(segment.index, f"{_PREFIXES[kind]}_{uuid.uuid4().hex}")
 
-    def _score(self, score: TokenScore) -> dict[str, Any]:
-        tops = [self._token(number, logprob) for number, logprob in score.top]
-        return {**self._token(score.id, score.logprob), "top_logprobs": tops}
-
-    def _token(self, number: int, logprob: float) -> dict[str, Any]:
-        data = self._tokenizer.token_bytes(number)
-        return {"token": data.decode("utf-8", "replace"), "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(data)}
-
     def _response(self, status: str) -> dict[str, Any]:
         asked, ask = self._request, self._ask
         text = {"format": {"type": "text"}, "verbosity": "medium", **(asked.text or {})}
@@ -235,9 +226,9 @@ class ResponseAnswer:
         return self._event(kind, item_id=self._ids[segment.index], output_index=segment.index, **fields)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        body = msgspec.json.encode({"type": kind, "sequence_number": self._number, **fields})
+        frame = named({"type": kind, "sequence_number": self._number, **fields})
         self._number += 1
-        return f"event: {kind}\ndata: ".encode() + body + b"\n\n"
+        return frame
 
 
 def usage(end: End) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 
 from strata.server import opaque
-from strata.server.fields import DEEPEST, Node, deeper, nodes
+from strata.server.fields import BLIND, DEEPEST, Node, deeper, nodes
 from strata.server.responses_tools import flat_name
 
-BLIND = "[an image, which this model cannot see]"
 _TEXTS = ("input_text", "output_text", "text")
 _OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
 

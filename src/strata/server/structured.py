@@ -5,6 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from strata.server.fields import Node
 from strata.server.problem import FieldError
 from strata.text.grammar import Grammar
 
@@ -34,6 +37,11 @@ def grammar_of(fields: Mapping[str, Any]) -> Grammar | None:
         names = ", ".join(name for name, _ in found)
         raise FieldError(f"One reply has one grammar, but {names} were given; send one of them.", found[1][0])
     return found[0][1] if found else None
+
+
+def schema_of(form: Node) -> Grammar:
+    """The grammar of a format's field `schema`, as the Anthropic and Responses APIs have it. Raises FieldError."""
+    return Grammar("json_schema", msgspec.json.encode(form.json("schema")).decode())
 
 
 def _response_format(value: Any) -> Grammar | None:

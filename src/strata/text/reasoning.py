@@ -39,10 +39,9 @@ class ReasoningSplitter:
     """Feeds on pieces of a reply's text and gives them back with their part.
 
     Thinking is at most one block, at the start: a `<think>` after the answer has begun is text like any other, and so
-    is a `</think>` outside the thinking. Blank text around the marks belongs to the format and is left out.
+    is a `</think>` outside the thinking. Blank text around the marks belongs to the format and is left out. Where the
+    marks are tokens, only those are marks (`push` is told): a model that thinks about "</think>" spells it.
     """
-
-    # Where the marks are tokens, only those are marks: a model that thinks about "</think>" spells it.
 
     def __init__(self, inside: bool = False) -> None:
         self._state = _State.THINKING_START if inside else _State.BEFORE
