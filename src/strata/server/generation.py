@@ -139,6 +139,11 @@ class Generator:
         """Tokens of the prompt that `prepare` would make, whether it fits the context or not; no engine is needed."""
         return len((await asyncio.to_thread(self._tokens, ask))[0])
 
+    def prompt_text(self, ask: Ask) -> str:
+        """A raw prompt as text. Raises RequestError for a number that is no token."""
+        prompt = ask.prompt or ""
+        return prompt if isinstance(prompt, str) else self.tokenizer.decode(self._raw_prompt(prompt))
+
     @property
     def can_skip_thinking(self) -> bool:
         """Whether the template can be told not to think (also when it knows no thinking)."""
