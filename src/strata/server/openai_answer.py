@@ -70,7 +70,8 @@ class ChoicesAnswer:
             return data({**self._chunk(index, self._nothing()), "prompt_progress": _progress(event)})
         if isinstance(event, End):
             return self._close(index, event)
-        return data(self._part(index, event))
+        part = self._part(index, event)
+        return data(part) if part is not None else b""
 
     def keep_alive(self) -> bytes:
         return KEEP_ALIVE
@@ -121,8 +122,8 @@ class ChoicesAnswer:
         """The content of a chunk that has none."""
         raise NotImplementedError
 
-    def _part(self, index: int, event: Said) -> dict[str, Any]:
-        """The chunk of an event."""
+    def _part(self, index: int, event: Said) -> dict[str, Any] | None:
+        """The chunk of an event, where it has one."""
         raise NotImplementedError
 
     def _choice(self, index: int, reply: Sequence[Event]) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class ChatAnswer(ChoicesAnswer):
     def _nothing(self) -> Mapping[str, Any]:
         return {"delta": {}}
 
-    def _part(self, index: int, event: Said) -> dict[str, Any]:
+    def _part(self, index: int, event: Said) -> dict[str, Any] | None:
         match event:
             case Piece(Part.ANSWER):
                 return self._chunk(index, {"delta": {"content": event.text}}, logprobs=self._logprobs([event]))
@@ -152,7 +153,7 @@ class ChatAnswer(ChoicesAnswer):
                 return self._chunk(index, _call(event.index, event, ""))
             case CallArguments():
                 return self._chunk(index, _call(event.index, None, event.text))
-        return self._chunk(index, self._nothing())
+        return None
 
     def _choice(self, index: int, reply: Sequence[Event]) -> dict[str, Any]:
         pieces = [event for event in reply if isinstance(event, Piece)]
