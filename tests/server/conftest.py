@@ -24,7 +24,10 @@ from strata.text.bytelevel import ALPHABET
 
 FAKE_ENGINE = Path(__file__).parent / "scripted_engine.py"
 TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if opens is defined %}<think>\n{% endif %}"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
     "{% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}"
 )
