@@ -164,6 +164,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server with room for what takes many tokens of a byte each."""
+    with serving(Fake(tmp_path_factory.mktemp("engine") / "record", lanes=True, context=4096)) as server:
+        yield server
+
+
 @contextlib.asynccontextmanager
 async def supervised(fake: Fake, limits: Limits = QUICK, parallel: int | None = None) -> AsyncIterator[Supervisor]:
     engine = Supervisor(fake.command, limits=limits, parallel=parallel)

@@ -58,9 +58,15 @@ def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "'robot'"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "messages[0].content must be a text"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "must be a text"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type", "'image_url'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type", "'image_url'",
+        ),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "must be a text"),
-        ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "messages[0].tool_call_id", "no tool call"),
+        (
+            {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]},
+            "messages[0].tool_call_id", "no tool call",
+        ),
         ({"n": 0}, "n", "from 1 to 128, not 0"),
         ({"tools": [{"type": "custom"}]}, "tools[0].type", "'custom'"),
         ({"tools": [{"function": {"name": "a b"}}]}, "tools[0].name", "none of them blank"),
@@ -92,7 +98,7 @@ def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
         ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs", "true or false"),
         ({"stream": "yes"}, "stream", "Expected `bool"),
     ],
-)
+)  # fmt: skip
 def test_wrong_value_is_a_sentence(running: Any, change: dict[str, Any], param: str | None, said: str) -> None:
     answer = post(running, {**GOOD, **change})
     error = answer.json()["error"]

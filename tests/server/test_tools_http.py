@@ -9,7 +9,8 @@ import openai
 import pytest
 from demo_server import demo_server
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}}, "required": ["city"]}  # fmt: skip
+CITY = {"type": "string", "description": "Name of the city"}
+SCHEMA = {"type": "object", "properties": {"city": CITY}, "required": ["city"]}
 ABOUT = {"name": "get_weather", "description": "Get the weather of a city"}
 TOOLS: Any = [{"type": "function", "function": {**ABOUT, "parameters": SCHEMA}}]
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
