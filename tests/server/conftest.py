@@ -24,7 +24,10 @@ from strata.text.bytelevel import ALPHABET
 
 FAKE_ENGINE = Path(__file__).parent / "scripted_engine.py"
 TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if opens is defined %}<think>\n{% endif %}"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
     "{% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}"
 )
@@ -158,6 +161,13 @@ def running(fake: Fake) -> Iterator[Running]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server with small limits for all the tests that only look at its answers."""
     with serving(Fake(tmp_path_factory.mktemp("engine") / "record", lanes=True), body_limit=5000, body_s=1) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server with room for what takes many tokens of a byte each."""
+    with serving(Fake(tmp_path_factory.mktemp("engine") / "record", lanes=True, context=4096)) as server:
         yield server
 
 

@@ -147,14 +147,15 @@ class Supervisor:
             await self._changed.wait()
 
     @contextlib.asynccontextmanager
-    async def request(self, command: Gen) -> AsyncIterator[Flight]:
+    async def request(self, command: Gen, *, ahead: bool = False) -> AsyncIterator[Flight]:
         """One request: `async with supervisor.request(gen) as flight: async for report in flight.reports()`.
 
-        Leaving early stops it; the engine ends it in the background.
+        `ahead`: it goes on with a reply that has begun, so it waits for nobody who came later. Leaving early stops it;
+        the engine ends it in the background.
         """
         counted = self.metrics.arrive(command)
         try:
-            exchange = await self._place()
+            exchange = await self._place(ahead=ahead)
         except BaseException as error:
             refused = isinstance(error, EngineError)
             code = getattr(error, "code", "engine_error") if refused else None
@@ -191,10 +192,10 @@ class Supervisor:
         if self._exchange is not None:
             self._exchange.stop_all()
 
-    async def _place(self) -> Exchange:
+    async def _place(self, *, ahead: bool) -> Exchange:
         while True:
             self._summon()
-            await self._turns.acquire()
+            await self._turns.acquire(ahead=ahead)
             if self._exchange is not None and self._exchange.alive:
                 return self._exchange
             self._turns.release()  # the engine ended in the very moment that it had a place
