@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, LogProb, Progress, Resume, Reused, Token
 from strata.errors import RequestError
-from strata.server.constrained import grammar_keys
+from strata.server.constrained import grammar_keys, strict_keys
 from strata.server.failures import EngineUnavailable
 from strata.server.flight import Flight
 from strata.server.rendering import can_skip_thinking, chat_template, render
@@ -214,8 +214,6 @@ class Generator:
     def _prepare(self, ask: Ask, context: int) -> Prepared:
         if ask.thinking_budget == 0:
             ask = replace(ask, thinking=False)
-        if ask.grammar is not None and not self.engine.info.get("grammar"):
-            raise RequestError("This engine enforces no grammar; ask without a schema or grammar.")
         calls = bool(ask.tools) and ask.tool_choice.mode != "none"
         if calls and ask.grammar is not None:
             raise RequestError("A reply may call tools or has a grammar: send no tools with it, or tool_choice none.")
@@ -234,13 +232,19 @@ class Generator:
         if wanted is None or wanted < 1:
             raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
 
+        begins = self._opening(ask)
+        template = self.template.source if self.template is not None else ""
+        strict = strict_keys(ask.tools, ask.tool_choice, template, begins, self.tokenizer)
+        if (ask.grammar is not None or strict) and not self.engine.info.get("grammar"):
+            raise RequestError("This engine enforces no grammar; ask without a schema, a grammar or strict tools.")
+
         def command(thinking: bool) -> Gen:
-            constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=thinking)
+            constrained = strict or grammar_keys(ask.grammar, self.tokenizer, thinking=thinking)
             return Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **sampling.keys(), **constrained)
 
         stages = staged(
             command(inside), command(False), self.tokenizer, inside=inside, budget=ask.thinking_budget,
-            opening=self._opening(ask),
+            opening=begins,
         )  # fmt: skip
         return Prepared(ask, stages, inside)
 
