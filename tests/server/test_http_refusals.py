@@ -74,6 +74,7 @@ def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
         ({"tool_choice": "always"}, "tool_choice", "auto, none, required"),
         ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice", "'g'"),
         ({"thinking_budget": -2}, "thinking_budget", "at least 0"),
+        ({"tools": [{"function": {"name": "f", "strict": True}}]}, None, "with no single tokens"),
         ({"guided_choice": ["a"]}, None, "enforces no grammar"),
         ({"temperature": "hot"}, "temperature", "Expected `float"),
         ({"temperature": -1}, "temperature", "temperature must be from 0 to 100, not -1"),

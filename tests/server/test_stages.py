@@ -87,6 +87,8 @@ def test_budgets_have_the_names_that_clients_use(roomy: Any) -> None:
     for options in ({"reasoning_budget_tokens": 2}, {"thinking_budget_tokens": 2}, {"reasoning": {"max_tokens": 2}}):
         thought = post(roomy, "muse 20 close", **options, **OPENS)["choices"][0]["message"]["reasoning_content"]
         assert thought.startswith("ab\n\n")
+    post(roomy, "say x", thinking_budget=0)
+    assert text_of(ids_of(roomy.fake.requests()[-1])).endswith("<think>\n\n</think>\n\n")
     assert post(roomy, "muse 9 close", thinking_budget=-1, **OPENS)["choices"][0]["message"]["content"] == "done"
 
 

@@ -68,6 +68,25 @@ def test_a_question_about_nothing_of_the_tools_is_answered(client: openai.OpenAI
     assert plain.message.tool_calls is None
 
 
+@pytest.mark.parametrize("thinking", [False, True])
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_strict_tools_get_arguments_of_their_schema(client: openai.OpenAI, choice: Any, thinking: bool) -> None:
+    """A schema that the model was never taught; it would say the city as it was asked for."""
+    schema = {"type": "object", "properties": {"city": {"enum": ["Berlin", "Rome"]}, "days": {"type": "integer"}},
+              "required": ["city", "days"], "additionalProperties": False}  # fmt: skip
+    tools: Any = [{"type": "function", "function": {**ABOUT, "parameters": schema, "strict": True}}]
+    answer = client.chat.completions.create(
+        model="any", messages=QUESTION, tools=tools, temperature=0, max_tokens=200, tool_choice=choice,
+        extra_body={"enable_thinking": thinking},
+    ).choices[0]  # fmt: skip
+    assert answer.finish_reason == "tool_calls"
+    for call in answer.message.tool_calls:
+        arguments = json.loads(call.function.arguments)
+        assert arguments["city"] in ("Berlin", "Rome")
+        assert isinstance(arguments["days"], int)
+        assert len(arguments) == 2
+
+
 def test_anthropic_tools(url: str) -> None:
     tools: Any = [{**ABOUT, "input_schema": SCHEMA}]
     options: dict[str, Any] = {"model": "any", "max_tokens": 200, "tools": tools, "extra_body": {"temperature": 0}}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, LogProb, Progress, Resume, Reused, Token
 from strata.errors import RequestError
-from strata.server.constrained import grammar_keys
+from strata.server.constrained import grammar_keys, strict_keys
 from strata.server.failures import EngineUnavailable
 from strata.server.flight import Flight
 from strata.server.rendering import can_skip_thinking, chat_template, render
@@ -212,35 +212,25 @@ class Generator:
                         written.stages.append(report)
 
     def _prepare(self, ask: Ask, context: int) -> Prepared:
-        if ask.thinking_budget == 0:
-            ask = replace(ask, thinking=False)
-        if ask.grammar is not None and not self.engine.info.get("grammar"):
-            raise RequestError("This engine enforces no grammar; ask without a schema or grammar.")
         calls = bool(ask.tools) and ask.tool_choice.mode != "none"
         if calls and ask.grammar is not None:
             raise RequestError("A reply may call tools or has a grammar: send no tools with it, or tool_choice none.")
         sampling = self._sampling(ask)
         ids, inside = self._tokens(ask)
-        room = context - len(ids) - CONTEXT_RESERVE
-        if room < 1:
-            raise ContextError(
-                f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
-                f"{context - CONTEXT_RESERVE - 1}; shorten the conversation or start the server with a larger "
-                "--context.",
-                len(ids),
-                context - CONTEXT_RESERVE - 1,
-            )
-        wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
-        if wanted is None or wanted < 1:
-            raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
+        limit = _limit(ask, len(ids), context)
+        begins = self._opening(ask)
+        template = self.template.source if self.template is not None else ""
+        strict = strict_keys(ask.tools, ask.tool_choice, template, begins, self.tokenizer)
+        if (ask.grammar is not None or strict) and not self.engine.info.get("grammar"):
+            raise RequestError("This engine enforces no grammar; ask without a schema, a grammar or strict tools.")
 
         def command(thinking: bool) -> Gen:
-            constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=thinking)
-            return Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **sampling.keys(), **constrained)
+            constrained = strict or grammar_keys(ask.grammar, self.tokenizer, thinking=thinking)
+            return Gen(limit, tuple(ids), logprobs=ask.logprobs, **sampling.keys(), **constrained)
 
         stages = staged(
             command(inside), command(False), self.tokenizer, inside=inside, budget=ask.thinking_budget,
-            opening=self._opening(ask),
+            opening=begins,
         )  # fmt: skip
         return Prepared(ask, stages, inside)
 
@@ -283,6 +273,23 @@ class Generator:
         if wrong is not None:
             raise RequestError(f"prompt: {wrong} is no token of this model (0 to {self.tokenizer.size - 1}).")
         return list(prompt)
+
+
+def _limit(ask: Ask, prompt: int, context: int) -> int:
+    """The most tokens of a reply to a prompt of so many. Raises ContextError or ValueRangeError."""
+    room = context - prompt - CONTEXT_RESERVE
+    if room < 1:
+        most = context - CONTEXT_RESERVE - 1
+        raise ContextError(
+            f"The prompt has {prompt} tokens, but the context of {context} tokens has room for at most {most}; "
+            "shorten the conversation or start the server with a larger --context.",
+            prompt,
+            most,
+        )
+    wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
+    if wanted is None or wanted < 1:
+        raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
+    return min(wanted, room)
 
 
 class ContextError(RequestError):

@@ -80,7 +80,7 @@ def _quoted(value: Any, tokenizer: Tokenizer) -> Any:
 def _thinking_options(ask: "Ask", template: ChatTemplate, name: str) -> dict[str, Any]:
     """Effort and the thinking switch as template options; a template with a mere switch gets on or off."""
     options: dict[str, Any] = {}
-    thinking = ask.thinking
+    thinking = False if ask.thinking_budget == 0 else ask.thinking
     if ask.effort is not None:
         if ask.effort in _NO_THINKING:
             thinking = False if thinking is None else thinking

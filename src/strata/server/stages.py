@@ -78,7 +78,10 @@ def staged(
     if close is None or not (opening or (budget and budget < limit)):
         return Stages(whole, limit, rest)
     if inside:
-        first = replace(rest, grammar=None, stop_ids=(*rest.stop_ids, close), max_new=min(budget or limit, limit))
+        first = replace(
+            rest, grammar=None, grammar_after=None, grammar_optional=False, stop_ids=(*rest.stop_ids, close),
+            max_new=min(budget or limit, limit),
+        )  # fmt: skip
         return Stages(first, limit, rest, opening, budget=bool(budget))
     opens_itself = tokenizer.id_of(OPEN) is not None and whole.grammar is None and close not in whole.ids[-8:]
     if not opens_itself:
