@@ -4,12 +4,15 @@ Tokens are judged by `engine_fakes.answer`, which knows one conversation and no 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from engine_fakes import TURN, answer
+from engine_fakes import EOS, NANS, RAISES, TURN, answer
 from engine_talk import Talk, bgen, gen
 
+from strata.engine.acceptance import BELIEF, MTP
+from strata.memory import Marking
 from strata.model import Segment
 
 PROMPT = [TURN, 3, 1, 4, 1, 5, TURN, 9, 2, 6]
@@ -110,3 +113,79 @@ def test_nothing_is_kept_of_a_request_that_failed(window: int) -> None:
     assert lines[-1].startswith("ERR internal error: RuntimeError(")
     assert talk.ask(prompt, 9) == answer(prompt, 9, eos=())
     assert talk.resumed == 3, "what an earlier request had kept on the way"
+
+
+# ------------------------------------------------------------------------------------------------ giving way
+
+
+def test_a_read_that_gave_way_outlasts_conversations_used_later() -> None:
+    """Its tokens were read for nobody yet. [It is kept as any conversation is: the longest unused goes first.]"""
+    talk = Talk(context=1024, pool=1024, slots=3, chunk=100, eos_ids=(), checkpoints=1, marking=Marking(None, 0, 0))
+    long = [n % 40 for n in range(400)]
+    talk.at_window[3] = ["BYIELD 0"]
+    talk.say(bgen(0, long, 5))
+    talk.at_window = {}
+    talk.say(bgen(1, [41] * 20, 5))
+    talk.say(bgen(2, [42] * 300, 5))  # 2 of 4 chunks, of which the read has 2 and the conversation 1
+    assert talk.say(bgen(0, long, 5))[0] == "RESUME 300"
+    assert not words(talk.say(bgen(1, [*[41] * 20, 1], 5)), "RESUME"), "it was the other that made room"
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_a_lane_that_decodes_does_not_give_way(window: int) -> None:
+    """[Its answer ends, and waits as a read would.]"""
+    talk = Talk(slots=2, chunk=200, eos_ids=())
+    talk.at_window[window] = ["BYIELD 1"]
+    prompt = [3] * 100
+    assert talk.ask(prompt, 9) == answer(prompt, 9, eos=())
+    assert talk.done.finish == "length"
+
+
+# ------------------------------------------------------------------------------------------- what others are told
+
+
+def test_the_scheduler_hears_of_every_lane_that_left() -> None:
+    """Its statistics of a lane would stay for ever. [Some ways to end are not told, or told twice.]"""
+    talk = Talk(context=600, pool=512, slots=3, lanes=2, chunk=50, eos_ids=(), drafts=2, lookup=3)
+    heard: list[int] = []
+    seen: set[int] = set()
+    leave, window = talk.engine.scheduler.leave, talk.engine.scheduler.window
+    talk.engine.scheduler.leave = lambda lane: (heard.append(lane), leave(lane))[1]
+    talk.engine.scheduler.window = lambda demands: (seen.update(d.lane for d in demands), window(demands))[1]
+    talk.at_window = {2: ["BYIELD 1"], 9: ["STOP"], 30: ["BSTOP 2"]}
+    lines = talk.say(
+        bgen(1, [3] * 200, 5), gen([4, 5], 50), bgen(2, [6, 7], 300), gen([NANS, 1], 4), gen([RAISES], 4),
+        bgen(0, [8] * 99, 500),
+    )  # fmt: skip
+    finishes = {fields[4] for fields in words(lines, "DONE")} | {fields[2] for fields in words(lines, "BDONE")}
+    assert finishes == {"cancel", "length", "pool"}
+    assert len(words(lines, "ERR")) == 2
+    assert len(words(lines, "YIELDED")) == 1
+    assert sorted(heard) == sorted(seen)
+    assert len(heard) == 6
+
+
+def test_a_draft_behind_the_end_of_an_answer_was_not_refused() -> None:
+    """Drafts that are never wrong look so, though answers end among them. [A lane that ended counts as a refusal.]"""
+    talk = Talk(drafts=4, chunk=64)
+    talk.model.misses = 1 << 30
+    prompts = [[7, n % 40, n // 40] for n in range(1600)]
+    ending = [prompt for prompt in prompts if len(answer(prompt, 6)) in (2, 3) and answer(prompt, 6)[-1] == EOS][:40]
+    offered = 0
+    for prompt in ending:
+        assert talk.ask(prompt, 40) == answer(prompt, 40)
+        offered += talk.done.drafts_offered
+    assert offered > len(ending)
+    assert talk.engine.scheduler.acceptance.chances(10**6, MTP, 1)[0] > BELIEF
+
+
+def test_pool_lines_come_with_every_change_and_with_nothing_else() -> None:
+    """[A line where nothing changed; no line where a chunk went from one conversation to another and none is free.]"""
+    talk = Talk(context=1024, pool=1024, slots=2, chunk=512, eos_ids=(), tell_pool=True)
+    lines = talk.say(bgen(0, [3] * 20, 5), bgen(1, [4] * 300, 150), gen([5, 6], 3, "ckpt=0"), gen([5, 6], 3, "ckpt=0"))
+    lines += talk.say(bgen(1, [6] * 100, 700))
+    told = words(lines, "POOL")
+    assert all(one != other for one, other in pairwise(told))
+    last = max(at for at, line in enumerate(lines) if line.startswith("POOL"))
+    assert lines[last] == "POOL 1024 0 0 0,1024"
+    assert len(words(lines[last:], "BT")) == 700 - (769 - 100 + 1), "after the window that filled the last chunk"
