@@ -76,6 +76,8 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--parallel", type=_whole(1, 4096), metavar="N",
                        help="requests given to the engine at once (default: as many as it has memory for)")
     serve.add_argument("--api-key", metavar="KEY[,KEY]", help="keys that clients must send (default: STRATA_API_KEY)")
+    serve.add_argument("--api-key-file", metavar="PATH",
+                       help="a file with one such key a line (default: STRATA_API_KEY_FILE)")
     serve.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                        help="a further host name under which this server may be reached without a key")
 

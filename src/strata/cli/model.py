@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from strata import logs, settings
+from strata import families, logs, settings
 from strata.cli.defaults import demo_model
 from strata.engine.opening import tokenizer_of
 from strata.server.generation import Ask, Event, Generator
@@ -31,13 +31,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ModelCard:
-    """A model file: its name in the API, its tokenizer, its size."""
+    """A model file: its name in the API, its tokenizer, its size, the longest conversation it was made for."""
 
     name: str
     path: Path
     tokenizer: Tokenizer
     parameters: int
     nbytes: int
+    architecture: str | None = None
+    native_context: int | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({count_text(self.parameters)} parameters, {bytes_text(self.nbytes)})"
@@ -58,7 +60,9 @@ def read_card(path: Path) -> ModelCard:
     with open_checkpoint(path) as checkpoint:
         tokenizer = tokenizer_of(checkpoint, path)
         nbytes = sum(info.nbytes for info in checkpoint.tensors.values())
-        return ModelCard(model_name(path), path, tokenizer, parameters(checkpoint), nbytes)
+        found = families.describe(checkpoint)
+        context = found.spec.context_length if found.spec is not None else None
+        return ModelCard(model_name(path), path, tokenizer, parameters(checkpoint), nbytes, found.family, context)
 
 
 def card_for(options: argparse.Namespace) -> ModelCard:

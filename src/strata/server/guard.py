@@ -1,11 +1,9 @@
 """What stands before every request: keys, foreign pages, sizes, request ids, the access log."""
 
-import hashlib
-import hmac
 import ipaddress
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from strata import logs
 from strata.errors import UsageError
 from strata.server.error_form import REQUEST_ID, error_body
+from strata.server.keys import Keys, is_usable
 from strata.server.metrics import Metrics
 from strata.server.problem import Problem
 from strata.server.records import CURRENT, Trace
@@ -32,23 +31,18 @@ class Access:
     """Who may use the server: `keys` (none: everybody on this machine) and, without keys, under which host names."""
 
     host: str = "127.0.0.1"
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = field(default=(), repr=False)
     allowed_hosts: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises UsageError when the server would be open to other machines without a key, or a key is unusable."""
         if not self.keys and not is_loopback(self.host):
             raise UsageError(
-                f"Serving at {self.host} lets other machines use this model; set a key with --api-key KEY "
-                "(or STRATA_API_KEY), or serve at 127.0.0.1."
+                f"Serving at {self.host} lets other machines use this model; set a key with --api-key or "
+                "--api-key-file (or STRATA_API_KEY), or serve at 127.0.0.1."
             )
-        if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
+        if not all(is_usable(key) for key in self.keys):
             raise UsageError("An API key must be printable ASCII without blanks, and not empty.")
-
-
-def split_keys(text: str) -> tuple[str, ...]:
-    """Keys from a comma-separated list."""
-    return tuple(key.strip() for key in text.split(",") if key.strip())
 
 
 def is_loopback(host: str) -> bool:
@@ -73,7 +67,7 @@ class Guard:
         self._metrics = metrics
         self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
-        self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
+        self._keys = Keys(access.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,7 +110,7 @@ class Guard:
         LOG.info("%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
 
     def _problem(self, method: str, path: str, headers: Headers) -> Problem | None:
-        if self._digests:
+        if self._keys:
             if path in self._open_paths or self._key_is_right(headers):
                 return None
             return Problem(401, "authentication_error", "invalid_api_key",
@@ -142,18 +136,12 @@ class Guard:
     def _key_is_right(self, headers: Headers) -> bool:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        digest = _digest(given)
-        # Every key is compared, and digests all have one length: the time taken tells nothing about the keys.
-        return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419
+        return self._keys.match(given)
 
 
 def _sane_id(given: str | None) -> str | None:
     """A client's own id of its request, if it can be shown and logged as it is."""
     return given if given is not None and _ID.fullmatch(given) else None
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def _host_name(host: str) -> str:
