@@ -20,7 +20,7 @@ from strata.cli.defaults import demo_model
 from strata.engine.opening import tokenizer_of
 from strata.server.generation import Ask, Event, Generator
 from strata.server.sampling import Sampling
-from strata.server.supervisor import Limits, Supervisor
+from strata.server.supervisor import MOST_WAITING, Limits, Supervisor
 from strata.text import Tokenizer
 from strata.units import bytes_text, count_text
 from strata.weights import Checkpoint, open_checkpoint
@@ -81,11 +81,14 @@ def engine_command(path: Path, options: argparse.Namespace) -> list[str]:
     return command
 
 
-def supervisor_for(path: Path, options: argparse.Namespace, parallel: int | None = None) -> Supervisor:
+def supervisor_for(
+    path: Path, options: argparse.Namespace, parallel: int | None = None, max_waiting: int | None = None
+) -> Supervisor:
     """The supervisor of an engine for this file, with the limits of the environment."""
     limits = Limits(
-        ready_s=settings.read("STRATA_ENGINE_READY_S"), silence_s=settings.read("STRATA_ENGINE_SILENCE_S")
-    )
+        ready_s=settings.read("STRATA_ENGINE_READY_S"), silence_s=settings.read("STRATA_ENGINE_SILENCE_S"),
+        max_waiting=MOST_WAITING if max_waiting is None else max_waiting,
+    )  # fmt: skip
     return Supervisor(engine_command(path, options), limits=limits, parallel=parallel)
 
 

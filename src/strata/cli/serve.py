@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 def access_for(options: argparse.Namespace) -> Access:
     """Who may use the server. Raises UsageError for what is unsafe or cannot be read."""
-    access = Access(options.host, _keys(options), tuple(options.allowed_host))
+    access = Access(options.host, _keys(options), tuple(options.allowed_host), tuple(options.cors_origin))
     access.check()
     return access
 
@@ -48,7 +48,7 @@ def _keys(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 async def _serve(options: argparse.Namespace, access: Access, card: ModelCard, listener: socket.socket) -> None:
-    engine = supervisor_for(card.path, options, options.parallel)
+    engine = supervisor_for(card.path, options, options.parallel, options.max_waiting)
     generator = Generator(engine, card.tokenizer, name=card.name)
     facts = ModelFacts(card.architecture, card.native_context, card.parameters, card.nbytes)
     app = create_app(Service(generator, engine, access, facts))

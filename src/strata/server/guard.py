@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strata import logs
 from strata.errors import UsageError
+from strata.server.cors import ANYBODYS, Cors, origin_of
 from strata.server.error_form import REQUEST_ID, error_body
 from strata.server.keys import Keys, is_usable
 from strata.server.metrics import Metrics
@@ -28,11 +29,15 @@ OPEN_PATHS = frozenset({"/health", "/api/health"})
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use the server: `keys` (none: everybody on this machine) and, without keys, under which host names."""
+    """Who may use the server: `keys` (none: everybody on this machine) and, without keys, under which host names.
+
+    `cors_origins`: those whose pages may use it too.
+    """
 
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = field(default=(), repr=False)
     allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises UsageError when the server would be open to other machines without a key, or a key is unusable."""
@@ -43,6 +48,12 @@ class Access:
             )
         if not all(is_usable(key) for key in self.keys):
             raise UsageError("An API key must be printable ASCII without blanks, and not empty.")
+        for origin in map(origin_of, self.cors_origins):
+            if origin in ANYBODYS and not self.keys:
+                raise UsageError(
+                    f"--cors-origin {origin} lets every web page that is opened on this machine use the model; "
+                    "set a key too (--api-key-file), or name the origins."
+                )
 
 
 def is_loopback(host: str) -> bool:
@@ -68,6 +79,7 @@ class Guard:
         self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
         self._keys = Keys(access.keys)
+        self._cors = Cors(access.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,6 +95,7 @@ class Guard:
                 trace.status = message["status"]
                 own = MutableHeaders(scope=message)
                 own["x-request-id"] = own["request-id"] = trace.id
+                self._cors.mark(headers.get("origin"), own)
             else:
                 answered = not message.get("more_body", False)
             await send(message)
@@ -94,11 +107,10 @@ class Guard:
             return message
 
         scope.setdefault("state", {})[REQUEST_ID] = trace.id
-        problem = self._problem(scope["method"], scope["path"], headers)
-        refusal = _refuse(scope, problem) if problem is not None else None
+        app = self._answerer(scope, headers)
         token = CURRENT.set(trace)
         try:
-            await (refusal or self.app)(scope, receive_and_look, send_with_id)
+            await app(scope, receive_and_look, send_with_id)
         finally:
             CURRENT.reset(token)
             trace.status = trace.status or LEFT
@@ -109,9 +121,22 @@ class Guard:
         path = ascii(trace.path)[1:-1]
         LOG.info("%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
 
-    def _problem(self, method: str, path: str, headers: Headers) -> Problem | None:
+    def _answerer(self, scope: Scope, headers: Headers) -> ASGIApp:
+        """What answers a request: the application, if it may have it."""
+        asks = self._cors.asks(scope["method"], headers)
+        problem = self._problem(scope["method"], scope["path"], headers, asks=asks)
+        if problem is not None:
+            return _refuse(scope, problem)
+        return self._cors.answer(headers) if asks else self.app
+
+    def _problem(self, method: str, path: str, headers: Headers, *, asks: bool) -> Problem | None:
+        origin = headers.get("origin")
+        if asks and not self._cors.allows(origin):
+            return Problem(403, "permission_error", "origin_not_allowed",
+                           f"Pages from {origin!r} may not use this server; --cors-origin can allow them.")
         if self._keys:
-            if path in self._open_paths or self._key_is_right(headers):
+            # A browser's question cannot bear a key; the request after it does.
+            if asks or path in self._open_paths or self._key_is_right(headers):
                 return None
             return Problem(401, "authentication_error", "invalid_api_key",
                            "A key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
@@ -119,15 +144,17 @@ class Guard:
         if not self._is_own(_host_name(host)):
             return Problem(403, "permission_error", "host_not_allowed",
                            f"The host name {host!r} is not this server's; use 127.0.0.1 or localhost, or set a key.")
-        origin = headers.get("origin")
-        if origin is not None and method != "GET" and not self._is_own(_host_name(urlsplit(origin).netloc)):
+        if method != "GET" and not self._is_own_page(origin):
             return Problem(403, "permission_error", "origin_not_allowed",
-                           f"Pages from {origin!r} may not use this server without a key.")
+                           f"Pages from {origin!r} may not use this server without a key or --cors-origin.")
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             return Problem(415, "invalid_request_error", "unsupported_media_type",
                            f"The body must be sent as content-type application/json, not {kind!r}.")
         return None
+
+    def _is_own_page(self, origin: str | None) -> bool:
+        return origin is None or self._cors.allows(origin) or self._is_own(_host_name(origin.partition("://")[2]))
 
     def _is_own(self, name: str) -> bool:
         own = {self._access.host.strip("[]").lower(), *(host.lower() for host in self._access.allowed_hosts)}

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from strata.server.failures import EngineUnavailable
+from strata.server.failures import EngineUnavailable, TooManyWaiting
 
 
 class Turns:
@@ -30,14 +30,14 @@ class Turns:
         return self._taken
 
     async def acquire(self) -> None:
-        """Wait for a place. Raises EngineUnavailable when too many wait, or with the reason of a refusal."""
+        """Wait for a place. Raises TooManyWaiting, or EngineUnavailable with the reason of a refusal."""
         if self._closed is not None:
             raise self._closed
         if self._taken < self._places:
             self._taken += 1
             return
         if len(self._waiting) >= self._max_waiting:
-            raise EngineUnavailable(f"{len(self._waiting)} requests are waiting already; try again later.")
+            raise TooManyWaiting(len(self._waiting))
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         try:
