@@ -30,7 +30,7 @@ def create_app(service: Service) -> Starlette:
     """The application. Its owner starts and closes the engine. Raises UsageError for an unsafe `access`."""
     service.access.check()
     page = page_files()
-    return Starlette(
+    app = Starlette(
         routes=[
             *model_routes(service), *openai_routes(service), *anthropic_routes(service),
             *responses_routes(service), *operations_routes(service), *page_routes(page),
@@ -40,6 +40,9 @@ def create_app(service: Service) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_error, StrataError: _strata_error, Exception: _unexpected_error},
     )
+    # A path is right or there is nothing: the address of a redirect would be made of what the client says of itself.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:

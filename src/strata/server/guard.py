@@ -22,6 +22,9 @@ from strata.server.records import CURRENT, Trace
 LOG = logs.get("access")
 LEFT = 499
 """The status in log and counters of a request whose client left before it had its answer."""
+HEAD_LIMIT = 64 * 2**10
+"""Bytes of a request's line and headers."""
+HEAD_TOO_LARGE = f"The head of the request is larger than {HEAD_LIMIT} bytes."
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 OPEN_PATHS = frozenset({"/health", "/api/health"})
 """What needs no key, beside the page."""
@@ -125,6 +128,8 @@ class Guard:
         """What answers a request: the application, if it may have it."""
         asks = self._cors.asks(scope["method"], headers)
         problem = self._problem(scope["method"], scope["path"], headers, asks=asks)
+        if _head_size(scope) > HEAD_LIMIT:
+            problem = Problem(431, "invalid_request_error", "head_too_large", HEAD_TOO_LARGE)
         if problem is not None:
             return _refuse(scope, problem)
         return self._cors.answer(headers) if asks else self.app
@@ -169,6 +174,12 @@ class Guard:
 def _sane_id(given: str | None) -> str | None:
     """A client's own id of its request, if it can be shown and logged as it is."""
     return given if given is not None and _ID.fullmatch(given) else None
+
+
+def _head_size(scope: Scope) -> int:
+    """Bytes of a head. A connection that gets one in a single piece takes also one that is too large."""
+    headers = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    return headers + len(scope.get("raw_path", b"")) + len(scope["query_string"])
 
 
 def _host_name(host: str) -> str:
