@@ -76,6 +76,7 @@ VARIABLES: tuple[Variable, ...] = (
         maximum=1,
     ),
     Variable("STRATA_API_KEY", str, "", "API key (or several, comma separated) that clients must send"),
+    Variable("STRATA_API_KEY_FILE", str, "", "file with API keys that clients must send, one a line"),
 )
 _BY_NAME: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
 

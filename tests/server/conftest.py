@@ -180,7 +180,9 @@ async def supervised(fake: Fake, limits: Limits = QUICK, parallel: int | None = 
         await engine.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def helpers() -> Any:
     """The functions above, for tests that start things in their own way."""
-    return {"serving": serving, "supervised": supervised, "make_tokenizer": make_tokenizer, "QUICK": QUICK}
+    return {
+        "Fake": Fake, "serving": serving, "supervised": supervised, "make_tokenizer": make_tokenizer, "QUICK": QUICK,
+    }  # fmt: skip

@@ -192,6 +192,8 @@ def main() -> int:
     say(f"READY {OPTIONS.context} stop")
     threads = []
     while (request := WORK.get()) is not None:
+        if OPTIONS.mode == "deaf":
+            continue
         if request.lane == ALONE:
             request.run()
         else:

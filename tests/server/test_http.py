@@ -256,7 +256,7 @@ def test_models_health_status_and_page(running: Any) -> None:
     with client_for(running) as client:
         ask(client, "say x")
         assert [model.id for model in client.models.list()] == ["tiny"]
-        assert client.models.retrieve("tiny").model_extra["meta"] == {"n_ctx": 512}
+        assert client.models.retrieve("tiny").model_extra["meta"]["n_ctx"] == 512
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("other")
     health = httpx.get(f"{running.url}/health").json()

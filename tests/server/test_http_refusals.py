@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from strata.errors import RequestError, UsageError
-from strata.server.guard import Access, split_keys
+from strata.server.guard import Access
+from strata.server.keys import split_keys
 from strata.server.listen import bind
 
 GOOD: dict[str, Any] = {"messages": [{"role": "user", "content": "say x"}]}

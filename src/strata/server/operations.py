@@ -154,7 +154,7 @@ class _Routes:
             "engine": {"state": self._engine.state.value, "restarts": self._engine.restarts,
                        "info": dict(self._engine.info)},
             "started": int(self._service.started), "uptime_s": int(time.time() - self._service.started),
-            "context": {"max_positions": self._engine.max_context},
+            "context": {"native": self._service.facts.native_context, "max_positions": self._engine.max_context},
             "concurrency": {"serving": self._engine.serving, "requested": self._engine.parallel},
             "dialects": ["openai"], "vision": False, "last_timings": self._last_timings(),
             "activity": {"requests": self._service.requests, "in_flight": self._engine.running + self._engine.waiting,

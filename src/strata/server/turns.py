@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from strata.server.failures import EngineUnavailable
+from strata.server.failures import EngineUnavailable, TooManyWaiting
 
 
 class Turns:
@@ -32,7 +32,7 @@ class Turns:
     async def acquire(self, *, ahead: bool = False) -> None:
         """Wait for a place, with `ahead` before all others, whose number then does not matter.
 
-        Raises EngineUnavailable when too many wait, or with the reason of a refusal.
+        Raises TooManyWaiting, or EngineUnavailable with the reason of a refusal.
         """
         if self._closed is not None:
             raise self._closed
@@ -40,7 +40,7 @@ class Turns:
             self._taken += 1
             return
         if len(self._waiting) >= self._max_waiting and not ahead:
-            raise EngineUnavailable(f"{len(self._waiting)} requests are waiting already; try again later.")
+            raise TooManyWaiting(len(self._waiting))
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if ahead:
             self._waiting.appendleft(place)
