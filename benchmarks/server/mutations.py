@@ -80,9 +80,9 @@ def _in_fields(path: str, fields: dict[str, Any], draw: random.Random) -> bytes:
         elif what < 0.4:
             holder[key] = {"value": holder[key]}
         elif what < 0.5 and isinstance(holder, dict):
-            holder[f"{key}\0"[draw.randint(0, 1) :]] = draw.choice(_ODD)
+            holder[f"{key}\0"[draw.randint(0, 1) :]] = copy.deepcopy(draw.choice(_ODD))
         else:
-            holder[key] = draw.choice(_ODD)
+            holder[key] = copy.deepcopy(draw.choice(_ODD))
         if not fields:
             break
     return request(path, json.dumps(fields).encode())

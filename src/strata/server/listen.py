@@ -45,7 +45,11 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(HEAD_S, self._end_if_silent)
+        self._silence = self.loop.call_later(HEAD_S, self._end_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._silence.cancel()  # else the timer keeps the connection's memory until it rings
 
     def _end_if_silent(self) -> None:
         begun: object = self.cycle  # None until the first head is whole, whatever its declared type says
