@@ -68,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, metavar="N", help="times that the engine is killed")
     parser.add_argument("--idle", type=float, default=20.0, metavar="S", help="seconds of doing nothing")
     parser.add_argument("--tokens", type=int, default=256, help="of a reply")
+    parser.add_argument("--quiet", type=float, default=20.0, metavar="S", help="wait so long for a quiet round")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="cProfile of the overhead's server goes here")
     parser.add_argument("--seed", type=int, default=6, help="of the malformed requests")
     parser.add_argument("--quick", action="store_true", help="a little of everything: does it all work?")
@@ -76,7 +77,7 @@ def _options() -> argparse.Namespace:
         parser.error("all counts start at 1")
     if options.quick:
         options.rounds, options.tokens, options.clients, options.malformed = 1, 24, 20, 200
-        options.kills, options.idle = 2, 2.0
+        options.kills, options.idle, options.quiet = 2, 2.0, 0.0
     return options
 
 

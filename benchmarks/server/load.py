@@ -11,6 +11,8 @@ from benchmarks.server.asks import CHAT, Asked
 from benchmarks.server.exchange import Answer, post
 from benchmarks.server.served import Served, cpu_seconds
 
+QUIET = 0.2  # cores that others may keep busy in a round that counts as quiet
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -22,6 +24,16 @@ class Outcome:
     server_cpu: float = 0.0
     client_cpu: float = 0.0
     others: float = 0.0
+
+
+def wait_for_quiet(limit_s: float) -> None:
+    """Until other processes leave the cores alone, at most so long."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        watch, own = Watch(), time.process_time()
+        time.sleep(0.5)
+        if watch.others(time.process_time() - own) < QUIET:
+            return
 
 
 def directly(engine: Engine, asked: Sequence[Asked]) -> Outcome:

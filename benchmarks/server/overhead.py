@@ -11,7 +11,7 @@ from benchmarks.lanes.client import Engine
 from benchmarks.lanes.figures import case
 from benchmarks.rounds import Series, rotated
 from benchmarks.server.asks import Asks
-from benchmarks.server.load import Outcome, check, directly, over_http
+from benchmarks.server.load import QUIET, Outcome, check, directly, over_http, wait_for_quiet
 from benchmarks.server.served import Served
 
 CONTEXT = 2048
@@ -27,6 +27,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         closing(engine_alone(options)) as engine,
     ):
         for turn in range(options.rounds + 1):
+            wait_for_quiet(options.quiet)
             asked = asks.conversations(options.streams, options.tokens)
 
             def http(server: Served = server, asked: list[Any] = asked) -> Outcome:
@@ -39,9 +40,13 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 outcome = sides[name]()
                 if turn:
                     found[name].append(outcome)
+    pairs = list(zip(found[HTTP], found[ENGINE], strict=True))
+    quiet = [pair for pair in pairs if max(outcome.others for outcome in pair) < QUIET]
+    if quiet:
+        pairs = quiet
+        found = {HTTP: [http for http, _ in quiet], ENGINE: [own for _, own in quiet]}
     totals = {name: Series([outcome.total for outcome in outcomes]) for name, outcomes in found.items()}
-    tokens = options.streams * options.tokens * options.rounds
-    pairs = [http.total / own.total for http, own in zip(found[HTTP], found[ENGINE], strict=True)]
+    tokens = options.streams * options.tokens * len(pairs)
     yield case(
         f"HTTP, {options.streams} streams",
         "tokens/s",
@@ -49,7 +54,8 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         totals[ENGINE].median,
         baseline_is="the engine's own protocol",
         wanted=0.97,
-        ratio_of_rounds=statistics.median(pairs),
+        ratio_of_rounds=statistics.median(http.total / own.total for http, own in pairs),
+        quiet_rounds=len(quiet),
         spread=[totals[name].spread for name in (HTTP, ENGINE)],
         server_us_a_token=1e6 * sum(o.server_cpu for o in found[HTTP]) / tokens,
         engine_us_a_token=[1e6 * sum(o.engine_cpu for o in found[name]) / tokens for name in (HTTP, ENGINE)],

@@ -25,7 +25,8 @@ def test_no_golden_file_is_left_over() -> None:
 
 
 def test_only_what_changes_is_made_equal() -> None:
-    waiting, event = ": keep-alive\n\n", 'data: {"id":"chatcmpl-0123456789ab","created":12,"predicted_ms":1.5,"n":3}\n\n'
+    waiting = ": keep-alive\n\n"
+    event = 'data: {"id":"chatcmpl-0123456789ab","created":12,"predicted_ms":1.5,"n":3}\n\n'
     head = "HTTP/1.1 200 OK\r\nDate: today\r\nContent-Type: text/event-stream\r\n\r\n"
     equal = 'data: {"id":"chatcmpl-ID","created":0,"predicted_ms":0,"n":3}\n\n'
     told = normalised(head + event + waiting + waiting + event + waiting)
