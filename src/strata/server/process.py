@@ -46,6 +46,7 @@ class EngineProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                limit=_LINE_LIMIT,
                 env=env,
                 # Ctrl-C in the terminal is for the server, which lets the engine finish what it is doing.
                 start_new_session=sys.platform != "win32",
