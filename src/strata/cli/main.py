@@ -88,8 +88,12 @@ def build_parser() -> argparse.ArgumentParser:
     chat = commands.add_parser("chat", help=COMMANDS["chat"], description=COMMANDS["chat"])
     _engine_options(chat)
     _sampling_options(chat)
+    chat.add_argument("--url", help="talk with the server at this address (default: with an engine of its own)")
+    chat.add_argument("--api-key-file", metavar="FILE", help="key for that server (default: STRATA_API_KEY)")
     chat.add_argument("--system", metavar="TEXT", help="system message")
     chat.add_argument("--think", choices=("on", "off"), help="thinking (default: as the model does by itself)")
+    chat.add_argument("--fold", action="store_true", help="show thinking as one line")
+    chat.add_argument("--no-history", action="store_true", help="neither read nor keep the lines that were typed")
 
     generate = commands.add_parser("generate", help=COMMANDS["generate"], description=COMMANDS["generate"])
     generate.add_argument("prompt", help="the text; - reads it from standard input")
