@@ -37,7 +37,8 @@ def secret(tmp_path: Path) -> Path:
     "form",
     [
         "/page/{relative}", "/page/../{relative}", "/page/%2e%2e/{quoted}", "/page/..%2f{quoted}", "/page//{absolute}",
-        "/page/{absolute}", "/{absolute}", "/page/{absolute}%00.js", "/page/chat.js%00{absolute}", "/page/..;/{relative}",
+        "/page/{absolute}", "/{absolute}", "/page/{absolute}%00.js", "/page/chat.js%00{absolute}",
+        "/page/..;/{relative}",
         "/page/%252e%252e/{quoted}", "/page/..%5c..%5c{quoted}", "/page/%c0%ae%c0%ae/{quoted}", "/page/file:{absolute}",
         "/v1/models/{absolute}", "/v1/models/..%2f{quoted}", "/v1/responses/{absolute}", "/v1/responses/..%2f{quoted}",
         "/v1/responses/{absolute}/input_items", "/page/../app.py", "/page/../page_routes.py", "/page/%2e%2e/app.py",
