@@ -150,6 +150,10 @@ def test_head_that_comes_too_slowly(
             break
         assert answer[9:12] == b"408"
     assert time.monotonic() - begun < 10
+    # An answer may take longer than a head.
+    slow = {"messages": [{"role": "user", "content": "slow 30"}]}
+    answered = httpx.post(f"{running.url}/v1/chat/completions", json=slow, timeout=20)
+    assert answered.json()["choices"][0]["message"]["content"] == "x" * 30
 
 
 def test_connection_ends_when_the_rest_of_a_refused_body_does_not_come(

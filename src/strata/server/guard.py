@@ -1,6 +1,7 @@
 """What stands before every request: keys, foreign pages, sizes, request ids, the access log."""
 
 import ipaddress
+import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ HEAD_TOO_LARGE = f"The head of the request is larger than {HEAD_LIMIT} bytes."
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 OPEN_PATHS = frozenset({"/health", "/api/health"})
 """What needs no key, beside the page."""
+POLLED = OPEN_PATHS | {"/metrics", "/status", "/v1/status", "/slots", "/props", "/version"}
+"""What monitors ask every second: logged at debug level unless something is wrong."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,9 @@ class Guard:
 
     def _log(self, trace: Trace) -> None:
         path = ascii(trace.path)[1:-1]
-        LOG.info("%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
+        polled = trace.method in ("GET", "HEAD") and trace.path in POLLED and trace.status in (200, 503)
+        level = logging.DEBUG if polled else logging.INFO
+        LOG.log(level, "%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
 
     def _answerer(self, scope: Scope, headers: Headers) -> ASGIApp:
         """What answers a request: the application, if it may have it."""
