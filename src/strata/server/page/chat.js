@@ -36,6 +36,13 @@ export class Chat {
     this.toEnd();
   }
 
+  /** The server is known now, or another one: what is shown of it is drawn anew. */
+  refresh() {
+    if (!this.conversation.head) this.#render();
+    for (const view of this.#views.values()) view.update();
+    this.#showFill();
+  }
+
   get running() {
     return this.conversation !== null && this.#app.generations.running(this.conversation.id);
   }
@@ -117,8 +124,8 @@ export class Chat {
           close();
         }
       },
-    }, area, h("p.edit-hint", "What followed stays as another version."),
-    h("div.edit-row", h("button", { type: "button", onclick: close }, "Cancel"), h("button.primary", { type: "submit" }, "Send")));
+    }, area, h("div.edit-row", h("p.edit-hint", "What followed stays as another version."),
+      h("button", { type: "button", onclick: close }, "Cancel"), h("button.primary", { type: "submit" }, "Send")));
     view.body.replaceWith(form);
     view.node.classList.add("editing");
     area.focus();
@@ -215,6 +222,6 @@ export class Chat {
     gauge.firstChild.style.width = `${Math.max(2, 100 * share)}%`;
     gauge.classList.toggle("high", share > 0.85);
     gauge.setAttribute("aria-valuenow", Math.round(100 * share));
-    fill.querySelector(".fill-text").textContent = `${percent(share)} of ${plural(context, "token")}`;
+    fill.querySelector(".fill-text").replaceChildren(percent(share), h("span.fill-of", ` of ${plural(context, "token")}`));
   }
 }

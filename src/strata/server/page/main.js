@@ -105,6 +105,7 @@ class App {
       if (this.view === name) byId(`view-${name}`).setAttribute("aria-current", "page");
       else byId(`view-${name}`).removeAttribute("aria-current");
     }
+    if (!this.chat.conversation) this.#show(this.#fresh());
     if (this.view === "chat") {
       const kept = first === "c" ? this.store.get(id) : null;
       if (first === "c" && !kept) history.replaceState(null, "", "#/");
@@ -189,7 +190,7 @@ class App {
     this.#showServer();
     if (found?.status === "ok" && before !== "ok") {
       this.#askDefaults();
-      if (!this.chat.conversation.head) this.chat.show(this.chat.conversation);
+      this.chat.refresh();
     }
     setTimeout(() => this.#watch(), this.server.status === "ok" ? HEALTH_MS : HEALTH_SOON_MS);
   }

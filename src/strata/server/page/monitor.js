@@ -159,7 +159,7 @@ function laneRow(slot) {
     ? `${count(slot.prompt_read)} of ${count(slot.prompt_tokens)} read`
     : `${plural(slot.generated, "token")}${slot.max_tokens ? ` of at most ${count(slot.max_tokens)}` : ""}, prompt ${count(slot.prompt_tokens)}`;
   return h(`div.lane.${reading ? "reading" : "decoding"}`, h("span.phase", slot.phase),
-    h("span.lane-text", text, slot.reused ? `, ${count(slot.reused)} from the cache` : ""),
+    h("span.lane-text", text, slot.reused ? ` (${count(slot.reused)} cached)` : ""),
     h("span.lane-speed", reading ? duration(slot.elapsed_s) : `${speed(slot.tok_s)} tok/s`),
     meter(share, `Lane ${slot.slot + 1}: ${slot.phase}`));
 }
