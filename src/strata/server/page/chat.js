@@ -1,7 +1,7 @@
 // The shown conversation: its messages, kept at the end while an answer grows, and what can be done with them.
 
 import { addMessage, choose, path } from "./conversation.js";
-import { announce, byId, h, icon } from "./dom.js";
+import { announce, byId, byTouch, h, icon } from "./dom.js";
 import { percent, plural } from "./format.js";
 import { MessageView } from "./message.js";
 
@@ -102,7 +102,7 @@ export class Chat {
     const close = () => {
       form.replaceWith(view.body);
       view.node.classList.remove("editing");
-      byId("prompt").focus();
+      if (!byTouch()) byId("prompt").focus();
     };
     const submit = () => {
       const text = area.value.trim();
@@ -116,7 +116,7 @@ export class Chat {
         submit();
       },
       onkeydown: (event) => {
-        if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !byTouch()) {
           event.preventDefault();
           submit();
         } else if (event.key === "Escape") {

@@ -5,7 +5,7 @@ import { Chat } from "./chat.js";
 import { Composer } from "./composer.js";
 import { newConversation } from "./conversation.js";
 import { showShortcuts } from "./dialogs.js";
-import { byId, h } from "./dom.js";
+import { byId, byTouch, h } from "./dom.js";
 import { plural } from "./format.js";
 import { Generations } from "./generation.js";
 import { Monitor } from "./monitor.js";
@@ -24,7 +24,11 @@ class App {
   #given = {};
 
   async start() {
-    onKeyNeeded(askKey);
+    onKeyNeeded(async (refused) => {
+      const given = await askKey(refused);
+      if (given) this.#askDefaults();
+      return given;
+    });
     let generations = null;
     this.store = await Store.open((id) => generations?.running(id));
     generations = this.generations = new Generations(this.store, () => this.model());
@@ -111,7 +115,7 @@ class App {
       if (first === "c" && !kept) history.replaceState(null, "", "#/");
       if (!kept || kept !== this.chat.conversation) this.#show(kept ?? this.#fresh());
       byId("view-chat").href = location.hash || "#/";
-      if (!matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog[open]")) this.composer.area.focus();
+      if (!byTouch() && !document.querySelector("dialog[open]")) this.composer.area.focus();
     }
     this.#changed();
   }

@@ -18,7 +18,7 @@ export class Monitor {
 
   constructor(node) {
     this.node = node;
-    this.state = h("p.monitor-state", { role: "status" });
+    this.state = h("div.monitor-state", { role: "status" });
     this.tiles = h("div.tiles");
     this.writing = new Chart("Written tokens a second", "writing");
     this.reading = new Chart("Read tokens a second", "reading");
@@ -26,7 +26,7 @@ export class Monitor {
     this.memory = h("div.bars");
     this.machine = h("div.bars");
     this.requests = h("tbody");
-    node.append(h("div.monitor-grid",
+    node.append(this.grid = h("div.monitor-grid.blank",
       this.state, this.tiles,
       card("Speed", "speed", h("div.charts", this.writing.node, this.reading.node)),
       card("Lanes", "lanes-card", this.lanes),
@@ -61,21 +61,33 @@ export class Monitor {
       this.#says("");
     } catch (error) {
       if (abort.signal.aborted) return;
-      const reason = error.name === "TimeoutError" || !error.status ? "The server does not answer." : error.message;
-      this.#says(`${reason} The figures are old; they go on by themselves when it is back.`);
       again = error.status === 401 ? null : 2 * POLL_MS;
+      this.#failed(error);
     }
     if (again !== null && this.#abort === abort && !abort.signal.aborted) this.#timer = setTimeout(() => this.#poll(), again);
   }
 
-  #says(text) {
-    if (this.state.textContent !== text) this.state.textContent = text;
+  #failed(error) {
+    if (error.status === 401) {
+      this.#says("The server wants a key before it tells its figures.",
+        h("button", { type: "button", onclick: () => this.#poll() }, "Enter the key"));
+      return;
+    }
+    const reason = error.name === "TimeoutError" || !error.status ? "The server does not answer." : error.message;
+    const old = this.grid.classList.contains("blank") ? "" : "The figures are old; ";
+    this.#says(`${reason} ${old}${old ? "they go on" : "The figures come"} by themselves when it is back.`);
+  }
+
+  #says(text, ...more) {
+    if (this.said !== text) this.state.replaceChildren(...(text ? [h("span", text), ...more] : []));
+    this.said = text;
     this.node.classList.toggle("old", text !== "");
   }
 
   #render(data) {
     const { live = {}, totals = {}, history = {}, hardware = {}, engine = {} } = data;
     const cache = data.conversation_cache ?? {};
+    this.grid.classList.remove("blank");
     this.tiles.replaceChildren(
       tile("Writing", speed(live.tok_s), "tok/s"),
       tile("Running", count(live.running), live.serving ? `of ${count(live.serving)}` : "at once"),

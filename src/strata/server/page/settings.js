@@ -163,18 +163,22 @@ async function importFile(app, input) {
 
 let asking = null;
 
-/** Asks for the server's key; resolves to whether one was given. However many ask at once, there is one dialog. */
-export function askKey() {
-  asking ??= ask().finally(() => {
+/**
+ * Asks for the server's key; resolves to whether one was given. However many ask at once, there is one dialog.
+ * `refused`: whether the one that was sent is wrong.
+ */
+export function askKey(refused = false) {
+  asking ??= ask(refused).finally(() => {
     asking = null;
   });
   return asking;
 }
 
-async function ask() {
+async function ask(refused) {
   const remember = h("input", { type: "checkbox", id: "remember-key" });
   const given = await askText({
     title: "The server wants a key", label: "Key", type: "password", action: "Use this key",
+    wrong: refused ? "The server refused this key." : "",
     text: "Its owner set it with --api-key or STRATA_API_KEY. The page sends it to this server alone.",
     more: [h("div.check", remember, h("label", { for: "remember-key" }, "Remember it in this browser"))],
   });
