@@ -93,8 +93,8 @@ export class Monitor {
       tile("Running", count(live.running), live.serving ? `of ${count(live.serving)}` : "at once"),
       tile("Waiting", count(live.waiting), live.waiting ? `longest ${duration(live.queue?.[0]?.waited_s)}` : "nobody"),
       tile("From cache", percent(cache.hit_rate), "of all prompts"),
-      tile("Drafts accepted", percent(totals.drafts_offered ? totals.drafts_accepted / totals.drafts_offered : NaN),
-        totals.drafts_offered ? `of ${count(totals.drafts_offered)}` : "no drafts so far"),
+      tile("Drafts", percent(totals.drafts_offered ? totals.drafts_accepted / totals.drafts_offered : NaN),
+        totals.drafts_offered ? `accepted of ${count(totals.drafts_offered)}` : "none so far"),
       tile("Answered", count(totals.requests), `${plural(totals.output_tokens, "token")}`));
     this.writing.show(history.tok_s ?? [], MEMORY_S);
     this.writing.says(speed(live.tok_s));
@@ -153,7 +153,7 @@ export class Monitor {
     }
     const process = (name, one) => one && `${name} ${bytes(one.rss_mib * MIB)}, ${plural(one.threads, "thread")}`;
     const text = [process("Engine", hardware.engine), process("Server", hardware.server)].filter(Boolean).join("; ");
-    parts.push(h("p.small", `${text}. Engine ${engine.state ?? "unknown"}, started again ${plural(engine.restarts ?? 0, "time")}.`));
+    parts.push(h("p.small", `${text}. Engine ${engine.state ?? "unknown"}, ${engine.restarts ? `restarted ${plural(engine.restarts, "time")}` : "never restarted"}.`));
     this.machine.replaceChildren(...parts);
   }
 }
@@ -169,9 +169,9 @@ function laneRow(slot) {
   const share = reading ? slot.prompt_read / Math.max(1, slot.prompt_tokens) : slot.generated / Math.max(1, slot.max_tokens);
   const text = reading
     ? `${count(slot.prompt_read)} of ${count(slot.prompt_tokens)} read`
-    : `${plural(slot.generated, "token")}${slot.max_tokens ? ` of at most ${count(slot.max_tokens)}` : ""}, prompt ${count(slot.prompt_tokens)}`;
+    : `${count(slot.generated)}${slot.max_tokens ? ` of up to ${count(slot.max_tokens)}` : ""} tokens, prompt ${count(slot.prompt_tokens)}`;
   return h(`div.lane.${reading ? "reading" : "decoding"}`, h("span.phase", slot.phase),
-    h("span.lane-text", text, slot.reused ? ` (${count(slot.reused)} cached)` : ""),
+    h("span.lane-text", text, slot.reused ? `, ${count(slot.reused)} cached` : ""),
     h("span.lane-speed", reading ? duration(slot.elapsed_s) : `${speed(slot.tok_s)} tok/s`),
     meter(share, `Lane ${slot.slot + 1}: ${slot.phase}`));
 }
