@@ -4,10 +4,13 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import httpx
 from playwright.sync_api import Download, Locator, Page, Playwright, Request, Route
 
 CHATS = "**/v1/chat/completions"
@@ -21,10 +24,31 @@ def chromium_path(playwright: Playwright) -> str | None:
 
 
 @dataclass
+class Site:
+    url: str
+    pid: int
+
+    def reply(self, *texts: str, **more: Any) -> dict[str, Any]:
+        """The message that the API gives for a conversation, the user's turns and the model's by turns."""
+        messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+        body = {"messages": messages, "temperature": 0, **more}
+        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=60).raise_for_status()
+        return dict(answer.json()["choices"][0]["message"])
+
+    def in_flight(self) -> int:
+        return int(httpx.get(f"{self.url}/v1/status").json()["activity"]["in_flight"])
+
+    def engine_pid(self) -> int:
+        found = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True, check=True)
+        return int(found.stdout.split()[0])
+
+
+@dataclass
 class Chat:
     """The page as somebody uses it. What its scripts complain about is in `complaints`."""
 
     page: Page
+    touch: bool = False
     complaints: list[str] = field(default_factory=list)
     sent: list[dict[str, Any]] = field(default_factory=list)
 
@@ -61,7 +85,10 @@ class Chat:
     def begin(self, text: str) -> None:
         """Sends a message and does not wait for the answer."""
         self.page.fill("#prompt", text)
-        self.page.keyboard.press("Enter")
+        if self.touch:
+            self.page.tap("#send")
+        else:
+            self.page.keyboard.press("Enter")
 
     def ask(self, text: str) -> str:
         """Sends a message; the answer when it is there."""
@@ -73,7 +100,7 @@ class Chat:
     def ended(self, answers: int) -> None:
         """Waits until there are so many answers and none is being written."""
         self.page.wait_for_function(
-            "n => document.querySelectorAll('.message.answer').length === n && !document.querySelector('.message.live')",
+            "n => !document.querySelector('.live') && document.querySelectorAll('.message.answer').length === n",
             arg=answers,
         )
 
@@ -97,7 +124,7 @@ class Chat:
         self.change_requests(lambda body: body | {"grammar": grammar, "reasoning_effort": "none"})
 
     def make_write_long(self) -> None:
-        """Lets the model write words until the context is full."""
+        """Lets the model write words for seconds: more than it may stop after."""
         self.change_requests(lambda body: body | LONG)
 
     def download(self, act: Callable[[], None]) -> tuple[str, str]:
@@ -108,65 +135,24 @@ class Chat:
         return file.suggested_filename, file.path().read_text()
 
 
-LONG = {"grammar": 'root ::= ([a-z]+ " ")+', "reasoning_effort": "none", "max_tokens": 1800}
+LONG = {"grammar": 'root ::= ([a-z]+ " "){600}', "reasoning_effort": "none", "max_tokens": 1800}
 
-CONTROLS = {"button", "link", "textbox", "combobox", "checkbox", "spinbutton", "menuitem", "option", "DisclosureTriangle"}
+NAMED = {"button", "link", "textbox", "combobox", "checkbox", "spinbutton", "menuitem", "option", "DisclosureTriangle",
+         "dialog", "region", "meter", "img", "navigation"}  # fmt: skip
+RULES = Path(__file__).with_name("page_rules.js").read_text()
 
 
 def nameless(page: Page) -> list[str]:
     """Controls and landmarks that the browser's accessibility tree has without a name."""
     tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
-    wanted = CONTROLS | {"dialog", "region", "meter", "img", "navigation"}
-    found = [node for node in tree if not node.get("ignored") and node.get("role", {}).get("value") in wanted]
+    found = [node for node in tree if not node.get("ignored") and node.get("role", {}).get("value") in NAMED]
     assert found, "the accessibility tree has no control"
     return [json.dumps(node) for node in found if not node.get("name", {}).get("value", "").strip()]
 
 
-# WCAG 2.2, 1.4.3: each visible text with its colour, what lies under it (backmost first) and its size. Disabled controls are exempt.
-_TEXTS = """() => {
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let text; (text = walker.nextNode());) {
-    const node = text.parentElement;
-    if (!text.data.trim() || !node.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-    if (node.closest("option, noscript, :disabled, [inert]") || document.querySelector("dialog[open]") && !node.closest("dialog")) continue;
-    const box = document.createRange(); box.selectNode(text);
-    const {width, height} = box.getBoundingClientRect();
-    if (width < 2 || height < 2 || node.getBoundingClientRect().width < 2) continue;
-    const under = [];
-    for (let up = node; up; up = up.parentElement) under.unshift(getComputedStyle(up).backgroundColor);
-    const {color, fontSize, fontWeight} = getComputedStyle(node);
-    found.push({text: text.data.trim().slice(0, 40), color, under, size: parseFloat(fontSize), weight: parseInt(fontWeight)});
-  }
-  for (const node of document.querySelectorAll("[placeholder]")) {
-    if (!node.checkVisibility() || node.value || node.closest("[inert]")) continue;
-    const under = [];
-    for (let up = node; up; up = up.parentElement) under.unshift(getComputedStyle(up).backgroundColor);
-    found.push({text: node.placeholder, color: getComputedStyle(node, "::placeholder").color, under, size: 15, weight: 400});
-  }
-  return found;
-}"""
-# 1.4.11: what shows a control that has no text (an icon) or its limits (a field's frame), and where the focus is.
-_SHAPES = """() => {
-  const found = [];
-  const add = (text, node, color) => {
-    const under = [];
-    for (let up = node; up; up = up.parentElement) under.unshift(getComputedStyle(up).backgroundColor);
-    found.push({text, color, under, size: 100, weight: 400});
-  };
-  for (const node of document.querySelectorAll("button.icon:enabled, button.send:enabled"))
-    if (node.checkVisibility({opacityProperty: true, visibilityProperty: true})) add(node.ariaLabel, node, getComputedStyle(node).color);
-  for (const node of document.querySelectorAll("input:not(.offscreen), textarea, .field select"))
-    if (node.checkVisibility() && !node.closest(".palette")) add(node.id, node.parentElement, getComputedStyle(node).borderTopColor);
-  const probe = document.createElement("i");
-  probe.style.color = "var(--accent)";
-  for (const ground of document.querySelectorAll("body, #sidebar, .own .body, dialog")) {
-    ground.append(probe);
-    add("focus ring", ground, getComputedStyle(probe).color);
-  }
-  probe.remove();
-  return found;
-}"""
+def _measure(page: Page, name: str) -> Any:
+    """What a function of page_rules.js says about the page as it is."""
+    return page.evaluate(f"() => {{ {RULES}; return {name}(); }}")
 
 
 def _rgba(text: str) -> tuple[float, float, float, float]:
@@ -201,77 +187,41 @@ def contrast(colour: str, under: list[str]) -> float:
 
 
 def too_faint(page: Page) -> list[str]:
-    """Visible texts under 4.5:1 (large ones: 3:1), and icons, frames and focus rings under 3:1."""
-    texts, shapes = page.evaluate(_TEXTS), page.evaluate(_SHAPES)
+    """Visible texts under 4.5:1 (large ones: 3:1), and icons, frames and focus rings under 3:1 (WCAG 2.2 AA)."""
+    texts, shapes = _measure(page, "texts"), _measure(page, "shapes")
     assert len(texts) > 1, texts
     bad = []
     for one in [*texts, *shapes]:
-        large = one["size"] >= 24 or (one["size"] >= 18.66 and one["weight"] >= 700)
+        large = one in shapes or one["size"] >= 24 or (one["size"] >= 18.66 and one["weight"] >= 700)
         ratio = contrast(one["color"], one["under"])
         if ratio < (3 if large else 4.5):
             bad.append(f"{one['text']!r}: {ratio:.2f}, {one['color']} on {one['under']}")
     return bad
 
 
-# All that the keyboard has to reach: what can be pressed, typed in or scrolled, and is shown. A group of radio-like things is one stop.
-_REACHABLE = """() => {
-  const top = document.querySelector("dialog[open]") ?? document.body;
-  const found = [...top.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")].filter((node) =>
-    !node.disabled && !node.closest("[inert]") && node.tabIndex >= 0 && node.checkVisibility({visibilityProperty: true})
-    && (!node.closest("details:not([open])") || node.matches("summary")));
-  found.forEach((node, index) => { node.dataset.stop = index; });
-  return found.length;
-}"""
-_STOP = """() => {
-  const node = document.activeElement;
-  if (node === document.body) return null;
-  const style = getComputedStyle(node);
-  const ringed = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2 || style.boxShadow !== "none";
-  return {stop: node.dataset.stop ?? null, ringed, shown: node.checkVisibility({opacityProperty: true}), what: node.outerHTML.slice(0, 120)};
-}"""
-
-
 def tab_through(page: Page) -> tuple[set[int], list[str]]:
-    """Presses Tab once around: the numbers of the reachable controls that were not reached, and stops one cannot see."""
-    number = page.evaluate(_REACHABLE)
+    """Presses Tab once around: the numbers of the controls that were not reached, and stops that one cannot see."""
+    number = _measure(page, "reachable")
     assert number > 5
     reached: set[int] = set()
     unseen = []
     page.evaluate("() => document.activeElement.blur()")
     for _ in range(number + 3):
         page.keyboard.press("Tab")
-        stop = page.evaluate(_STOP)
-        if stop is None or stop["stop"] is None:
+        focused = _measure(page, "focused")
+        if focused is None or focused["stop"] is None:
             continue
-        reached.add(int(stop["stop"]))
-        if not (stop["ringed"] and stop["shown"]):
-            unseen.append(stop["what"])
+        reached.add(int(focused["stop"]))
+        if not focused["seen"]:
+            unseen.append(focused["what"])
     return set(range(number)) - reached, unseen
 
 
 def sticking_out(page: Page) -> list[str]:
-    """What lies beyond the right or left edge of the window, but for the content of things that scroll by themselves."""
-    found: list[str] = page.evaluate("""() => {
-      const out = document.scrollingElement.scrollWidth > innerWidth ? ["the page scrolls sideways"] : [];
-      for (const node of document.querySelectorAll("#room *, dialog *, #sidebar.open *")) {
-        const {left, right, width} = node.getBoundingClientRect();
-        if (width < 2 || !node.checkVisibility({visibilityProperty: true}) || right <= innerWidth + 1 && left >= -1) continue;
-        let up = node.parentElement;
-        while (up && !/auto|scroll|hidden/.test(getComputedStyle(up).overflowX)) up = up.parentElement;
-        if (!up || ["BODY", "HTML"].includes(up.tagName) || up.id === "thread" || up.id === "monitor") out.push(node.outerHTML.slice(0, 120));
-      }
-      return out;
-    }""")
-    return found
+    """What lies beyond the edges of the window, or makes the page scroll sideways."""
+    return list(_measure(page, "stickingOut"))
 
 
-def small_targets(page: Page, least: float = 24) -> list[str]:
-    """Controls smaller than WCAG 2.2 (2.5.8) asks for; links and buttons within a sentence are exempt."""
-    found: list[str] = page.evaluate(
-        """least => [...document.querySelectorAll("button:not(.link), select, input:not(.offscreen, [type=checkbox]), textarea, summary")]
-          .filter((node) => node.checkVisibility({visibilityProperty: true}) && !node.closest("[inert]"))
-          .filter((node) => { const box = node.getBoundingClientRect(); return Math.min(box.width, box.height) < least; })
-          .map((node) => node.outerHTML.slice(0, 120))""",
-        least,
-    )
-    return found
+def small_targets(page: Page) -> list[str]:
+    """Controls smaller than WCAG 2.2 (2.5.8) asks for."""
+    return list(_measure(page, "smallTargets"))

@@ -3,19 +3,30 @@
 import json
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
-from browsing import LONG, Chat, chromium_path, nameless, small_targets, sticking_out, tab_through, too_faint
+from browsing import (
+    CHATS,
+    LONG,
+    Chat,
+    Site,
+    chromium_path,
+    nameless,
+    small_targets,
+    sticking_out,
+    tab_through,
+    too_faint,
+)
 from demo_server import demo_server
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Request, Route, expect, sync_playwright
 
 from strata.server.guard import Access
+
+expect.set_options(timeout=20_000)
 
 MARKUP = """<img src=x onerror="window.hit = 1"><script>window.hit = 2</script>
 
@@ -26,27 +37,19 @@ MARKUP = """<img src=x onerror="window.hit = 1"><script>window.hit = 2</script>
 ```
 """
 CODE = "def area(r):\n    return 3.14159 * r ** 2  # <b>\n"
-MUCH = f"# A heading\n\nSome `code`, a [link](https://example.org).\n\n```python\n{CODE}```\n\n| a | b |\n|--|--:|\n| 1 | 2 |\n\n> A quotation.\n"
+MUCH = f"""# A heading
 
+Some `code`, a [link](https://example.org).
 
-@dataclass
-class Site:
-    url: str
-    pid: int
+```python
+{CODE}```
 
-    def reply(self, *texts: str, **more: Any) -> dict[str, Any]:
-        """The message that the API gives for a conversation, the user's turns and the model's by turns."""
-        messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
-        body = {"messages": messages, "temperature": 0, **more}
-        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=60).raise_for_status()
-        return dict(answer.json()["choices"][0]["message"])
+| a | b |
+|--|--:|
+| 1 | 2 |
 
-    def in_flight(self) -> int:
-        return int(httpx.get(f"{self.url}/v1/status").json()["activity"]["in_flight"])
-
-    def engine_pid(self) -> int:
-        found = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True, check=True)
-        return int(found.stdout.split()[0])
+> A quotation.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +78,14 @@ def opened(browser: Browser) -> Iterator[Any]:
     def go(url: str, *, phone: bool = False, theme: str = "light", path: str = "/") -> Chat:
         size = {"width": 390, "height": 844} if phone else {"width": 1280, "height": 800}
         context = browser.new_context(
-            viewport=size, has_touch=phone, is_mobile=phone, color_scheme=theme, permissions=["clipboard-read", "clipboard-write"]
+            viewport=size,
+            has_touch=phone,
+            is_mobile=phone,
+            color_scheme=theme,
+            permissions=["clipboard-read", "clipboard-write"],
         )
         context.set_default_timeout(20_000)
-        chats.append(Chat(context.new_page()))
+        chats.append(Chat(context.new_page(), touch=phone))
         chats[-1].page.goto(url + path)
         chats[-1].page.wait_for_selector("#engine-dot.good", state="attached")
         return chats[-1]
@@ -90,7 +97,7 @@ def opened(browser: Browser) -> Iterator[Any]:
 
 
 @pytest.fixture
-def chat(opened: Any, site: Site) -> Chat:
+def chat(opened: Any, site: Site) -> Any:
     return opened(site.url)
 
 
@@ -114,7 +121,12 @@ def test_an_answer_is_what_the_api_gives(chat: Chat, site: Site) -> None:
 def test_what_a_model_writes_is_never_run(chat: Chat) -> None:
     chat.make_write(MARKUP)
     shown = chat.ask("Write some markup.")
-    for part in ['<img src=x onerror="window.hit = 1">', "<script>window.hit = 2</script>", "<b>bold</b>", "window.hit = 4"]:
+    for part in [
+        '<img src=x onerror="window.hit = 1">',
+        "<script>window.hit = 2</script>",
+        "<b>bold</b>",
+        "window.hit = 4",
+    ]:
         assert part in shown
     body = chat.answers.last
     assert body.locator("img, script, b, iframe, [onerror]").count() == 0
@@ -164,10 +176,10 @@ def test_an_edited_message_replaces_what_followed(chat: Chat) -> None:
     chat.page.get_by_label("Edit your message").fill("What is the colour of snow?")
     chat.page.keyboard.press("Enter")
     chat.ended(2)
-    assert [(m["role"], m["content"]) for m in chat.sent[-1]["messages"]] == [
-        ("user", "What is the colour of a clear daytime sky?"), ("assistant", first), ("user", "What is the colour of snow?"),
-    ]  # fmt: skip
-    assert chat.asked.all_inner_texts() == ["What is the colour of a clear daytime sky?", "What is the colour of snow?"]
+    said = [(message["role"], message["content"]) for message in chat.sent[-1]["messages"]]
+    sky, snow = "What is the colour of a clear daytime sky?", "What is the colour of snow?"
+    assert said == [("user", sky), ("assistant", first), ("user", snow)]
+    assert chat.asked.all_inner_texts() == [sky, snow]
     chat.page.locator(".answer .stats summary").last.click()
     cached = re.search(r"(\d+) from the cache", chat.page.locator(".answer .stats").last.inner_text())
     assert cached is not None
@@ -209,7 +221,8 @@ def test_conversations_outlive_the_page(chat: Chat) -> None:
     page.reload()
     expect(page.locator("#list .empty")).to_be_visible()
     page.click("#open-settings")
-    page.set_input_files("dialog input[type=file]", {"name": name, "mimeType": "application/json", "buffer": text.encode()})
+    file = {"name": name, "mimeType": "application/json", "buffer": text.encode()}
+    page.set_input_files("dialog input[type=file]", file)
     expect(titles).to_have_count(2)
 
 
@@ -219,12 +232,30 @@ def test_a_killed_engine_is_said_and_can_be_tried_again(chat: Chat, site: Site) 
     chat.page.wait_for_function("() => document.querySelector('.message.live .body')?.textContent.length > 20")
     os.kill(site.engine_pid(), 9)
     expect(chat.note).to_contain_text("The engine was killed by SIGKILL")
+    expect(chat.note.locator("span").first).to_have_text(re.compile("it is being restarted.$"))
     expect(chat.note.locator("pre")).to_be_hidden()
+    chat.note.locator("summary").click()
+    expect(chat.note.locator("pre")).to_contain_text("ready: ")
     assert len(chat.answers.last.inner_text()) > 20
     chat.make_write("Here again.")
     chat.page.get_by_role("button", name="Try again").click()
     chat.ended(1)
     expect(chat.answers).to_have_text(["Here again."])
+
+
+def test_a_server_that_tells_no_progress_is_not_asked_again(chat: Chat) -> None:
+    refusal = {"error": {"message": "no", "type": "invalid_request_error", "param": "return_progress", "code": None}}
+
+    def answer(route: Route, request: Request) -> None:
+        if "return_progress" in (request.post_data or ""):
+            route.fulfill(status=400, json=refusal)
+        else:
+            route.continue_()
+
+    chat.page.route(CHATS, answer)
+    assert chat.ask("What is 17 plus 25?")
+    assert chat.ask("What is the colour of grass?")
+    assert ["return_progress" in body for body in chat.sent] == [True, False, False]
 
 
 def test_a_conversation_too_long_is_refused_with_the_numbers(chat: Chat) -> None:
@@ -277,7 +308,7 @@ def test_the_monitor_shows_what_runs(opened: Any, site: Site) -> None:
         tiles = page.locator(".tile-value")
         expect(tiles.nth(1)).to_have_text("4")
         before = lanes.first.inner_text()
-        page.wait_for_function("() => parseFloat(document.querySelector('.tile-value').textContent.replace(',', '')) > 10")
+        expect(tiles.first).to_have_text(re.compile(r"^[\d,]*[1-9]\d(\.\d)?$"))
         expect(lanes.first).not_to_have_text(before)
         pool = re.match(r"([\d,]+) of 65,536 tokens", page.locator(".bar b").first.inner_text())
         assert pool is not None
@@ -332,24 +363,27 @@ def test_the_tab_key_reaches_everything(chat: Chat) -> None:
             assert (view, *tab_through(chat.page)) == (view, set(), [])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_theme_can_be_chosen_and_is_kept(opened: Any, site: Site, theme: str) -> None:
-    page = opened(site.url, theme=theme).page
+def test_the_theme_can_be_chosen_and_is_kept(opened: Any, site: Site) -> None:
+    page = opened(site.url, theme="light").page
     ground = "() => getComputedStyle(document.body).backgroundColor"
-    system = page.evaluate(ground)
-    other = {"light": "Theme: dark", "dark": "Theme: light"}[theme]
-    while page.get_attribute("#theme", "aria-label") != other:
-        page.click("#theme")
-    assert page.evaluate(ground) != system
+    seen = []
+    for name in ("as the system", "light", "dark"):
+        assert page.get_attribute("#theme", "aria-label") == f"Theme: {name}"
+        seen.append(page.evaluate(ground))
+        if name != "dark":
+            page.click("#theme")
+    assert seen[0] == seen[1] != seen[2]
     page.reload()
-    assert page.get_attribute("#theme", "aria-label") == other
-    assert page.evaluate(ground) != system
+    assert page.get_attribute("#theme", "aria-label") == "Theme: dark"
+    assert page.evaluate(ground) == seen[2]
+    page.emulate_media(color_scheme="dark")
+    page.click("#theme")
+    assert (page.get_attribute("#theme", "aria-label"), page.evaluate(ground)) == ("Theme: as the system", seen[2])
 
 
 def test_a_phone_shows_all_within_its_width(opened: Any, site: Site) -> None:
     chat = opened(site.url, phone=True)
     page = chat.page
-    chat.begin = lambda text: (page.fill("#prompt", text), page.tap("#send"))  # type: ignore[method-assign]
     for view in views(chat):
         assert (view, sticking_out(page)) == (view, [])
         assert (view, small_targets(page)) == (view, [])

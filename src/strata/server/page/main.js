@@ -17,6 +17,7 @@ import { Store } from "./store.js";
 const HEALTH_MS = 10_000;
 const HEALTH_SOON_MS = 2000;
 const THEMES = { system: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
+const FOOT = { away: "does not answer", failed: "not running", closed: "ending" };
 const STATES = { ok: "", starting: "The engine is starting.", failed: "The engine is not running.", closed: "The server is ending." };
 
 class App {
@@ -203,7 +204,7 @@ class App {
     const { status, model, max_context: context } = this.server;
     byId("engine-dot").className = `dot ${{ ok: "good", starting: "busy" }[status] ?? "bad"}`;
     byId("engine-name").textContent = model ?? "No server";
-    byId("engine-state").textContent = status === "ok" ? `${plural(context, "token")} of context` : status;
+    byId("engine-state").textContent = status === "ok" ? `${plural(context, "token")} of context` : FOOT[status] ?? status;
     const trouble = status === "away" ? "The server does not answer. This page tries again by itself." : STATES[status] ?? status;
     this.#banner("server", trouble);
   }

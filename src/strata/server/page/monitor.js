@@ -94,7 +94,7 @@ export class Monitor {
       tile("Waiting", count(live.waiting), live.waiting ? `longest ${duration(live.queue?.[0]?.waited_s)}` : "nobody"),
       tile("From cache", percent(cache.hit_rate), "of all prompts"),
       tile("Drafts", percent(totals.drafts_offered ? totals.drafts_accepted / totals.drafts_offered : NaN),
-        totals.drafts_offered ? `accepted of ${count(totals.drafts_offered)}` : "none so far"),
+        totals.drafts_offered ? `of ${count(totals.drafts_offered)} accepted` : "none so far"),
       tile("Answered", count(totals.requests), `${plural(totals.output_tokens, "token")}`));
     this.writing.show(history.tok_s ?? [], MEMORY_S);
     this.writing.says(speed(live.tok_s));
@@ -131,7 +131,7 @@ export class Monitor {
     if (known(cache.budget_mib) && cache.budget_mib > 0) {
       parts.push(h("div.bar", h("p", h("span", "Parking in RAM"), h("b", `up to ${bytes(cache.budget_mib * MIB)}`))));
     }
-    parts.push(bar("Prompt tokens from the cache", cache.hit_rate, `${count(cache.reused)} of ${count(cache.prompt_tokens)}`));
+    parts.push(bar("Prompts from the cache", cache.hit_rate, `${count(cache.reused)} of ${count(cache.prompt_tokens)}`));
     if (totals.expert_lookups) {
       parts.push(bar("Experts found in fast memory", totals.expert_hits / totals.expert_lookups, percent(totals.expert_hits / totals.expert_lookups)));
     }
