@@ -47,7 +47,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def test_every_block_names_the_address() -> None:
-    assert {kind for kind, _ in BLOCKS} == {"sh", "python"}
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "text"}
     assert all(ADDRESS in text for _, text in BLOCKS)
 
 
