@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from strata.server.listen import _Protocol
+from strata.server.connection import Connection
 
 
 def test_ended_connections_are_not_kept(shared: Any) -> None:
@@ -14,7 +14,7 @@ def test_ended_connections_are_not_kept(shared: Any) -> None:
     for _ in range(30):
         assert httpx.get(f"{shared.url}/health", headers={"connection": "close"}).status_code == 200
     deadline = time.monotonic() + 5
-    while kept := [each for each in gc.get_objects() if type(each) is _Protocol]:
+    while kept := [each for each in gc.get_objects() if type(each) is Connection]:
         assert time.monotonic() < deadline, f"{len(kept)} connections are kept"
         del kept
         gc.collect()
