@@ -16,6 +16,7 @@ from strata.server.app import create_app
 from strata.server.generation import Generator
 from strata.server.guard import Access
 from strata.server.openapi import OPERATIONS, document, paths_of
+from strata.server.page_routes import PREFIX, page_files
 from strata.server.service import Service
 from strata.server.supervisor import Supervisor
 
@@ -116,6 +117,24 @@ def test_ranges_of_numbers_are_those_that_are_kept(api: Any, described: Any, nam
                 for value, status in ((schema[end], 200), (schema[end] + beyond, 400)):
                     answer = client.post(path, json={**body, **more, field: value})
                     assert answer.status_code == status, (field, value, answer.text)
+
+
+def test_answers_about_things_that_are_there_are_as_described(api: Any, schema: Any) -> None:
+    """Paths of which schemathesis cannot guess a right one."""
+    made = httpx.post(f"{api.url}/v1/responses", json={"input": "say x"}).json()["id"]
+    for method, path, names in (
+        ("GET", "/v1/models/{name}", ["tiny"]),
+        ("GET", "/v1/responses/{number}", [made]),
+        ("GET", "/v1/responses/{number}/input_items", [made]),
+        ("DELETE", "/v1/responses/{number}", [made]),
+        ("GET", "/page/{name}", [path.removeprefix(PREFIX) for path in page_files() if path != "/"]),
+    ):
+        assert names
+        for name in names:
+            case = schema[path][method].Case(path_parameters={path.partition("{")[2].partition("}")[0]: name})
+            answer = case.call(timeout=20)
+            assert answer.status_code == 200, (path, name)
+            case.validate_response(answer, checks=CHECKS)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.name.lower())

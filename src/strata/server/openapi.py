@@ -202,8 +202,9 @@ def _operation(method: str, path: str, operation: Operation, *, keys: bool) -> S
 
 
 def _responses(path: str, operation: Operation, *, keys: bool) -> Schema:
-    # Events are described at the APIs' owners; to a schema each would have to be an object.
-    content: Schema = {kind: {} if kind == _EVENTS else {"schema": {"type": "string"}} for kind in operation.kinds}
+    # Events are described by the APIs' owners; to a schema each would have to be an object.
+    texts = [kind for kind in operation.kinds if kind.startswith("text/") and kind != _EVENTS]
+    content: Schema = {kind: {"schema": {"type": "string"}} if kind in texts else {} for kind in operation.kinds}
     if operation.answer is not None:
         content = {Json.media_type: {"schema": ref(operation.answer)}, **content}
     responses: Schema = {"200": {"description": "It is done.", "content": content}} if operation.succeeds else {}
