@@ -185,6 +185,8 @@ def views(chat: Chat) -> Iterator[str]:
     yield "chat"
     page.click("#open-settings")
     page.fill("#option-temperature", "-1")
+    page.get_by_role("button", name="Use for new conversations").click()
+    expect(page.locator("dialog .toast")).to_be_visible()
     yield "settings"
     page.keyboard.press("Escape")
     page.keyboard.press("Control+k")

@@ -265,12 +265,21 @@ def test_conversations_are_answered_at_the_same_time(chat: Chat, site: Site) -> 
         page.wait_for_function("() => document.querySelector('.message.live .body')?.textContent.length > 10")
     assert site.in_flight() == 2
     expect(page.locator("#list .dot.busy")).to_have_count(2)
-    page.locator("#list a").last.click()
+    titles = page.locator("#list a")
+    # Both are kept many times meanwhile; none may move, nor may its element be another under somebody's finger.
+    changes = """() => new Promise((resolve) => {
+      const watch = new MutationObserver(() => resolve(document.querySelector("#list").textContent));
+      watch.observe(document.querySelector("#list"), {childList: true, subtree: true});
+      setTimeout(() => resolve(null), 1200);
+    })"""
+    assert page.evaluate(changes) is None
+    expect(titles).to_have_text([f"Write at length, number {number}." for number in (2, 1)])
+    titles.last.click()
     expect(chat.asked).to_have_text(["Write at length, number 1."])
     page.keyboard.press("Escape")
     expect(chat.note).to_have_text("Stopped.")
     expect(page.locator("#list .dot.busy")).to_have_count(1)
-    page.locator("#list a").first.click()
+    titles.first.click()
     expect(chat.asked).to_have_text(["Write at length, number 2."])
     page.keyboard.press("Escape")
     expect(chat.note).to_have_text("Stopped.")
@@ -387,3 +396,5 @@ def test_a_phone_shows_all_within_its_width(opened: Any, site: Site) -> None:
     page.locator("#list a").first.tap()
     expect(page.locator("#sidebar")).to_be_hidden()
     assert chat.answers.count() == 3
+    page.set_viewport_size({"width": 320, "height": 568})
+    assert sticking_out(page) == []
