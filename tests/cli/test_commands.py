@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import strata
-from strata.cli.chat import Conversation
 from strata.cli.main import COMMANDS, main
 from strata.cli.model import model_name
+from strata.cli.talk import Conversation
 
 CLI = [sys.executable, "-m", "strata.cli"]
 
@@ -138,7 +138,7 @@ def test_conversation_commands() -> None:
     assert talk.command("/exit") is None
     assert talk.command("/think on") == "Thinking is on."
     assert talk.thinking is True
-    assert "no such command" in str(talk.command("/think maybe"))
+    assert talk.command("/think maybe") == "/think takes on, off or auto, not 'maybe'."
 
 
 def _in_child(record: Path, *words: str, mode: str = "normal") -> "subprocess.Popen[str]":

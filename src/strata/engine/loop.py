@@ -197,7 +197,9 @@ class Engine:
         if self.grammars is None:
             raise RequestError("bad request: grammar: this engine was started without a vocabulary")
         with self._watch(f"compiling a grammar of {len(request.grammar.text)} characters"):
-            return self.grammars.constraint(request.grammar, request.grammar_after)
+            return self.grammars.constraint(
+                request.grammar, request.grammar_after, optional=request.grammar_optional
+            )
 
     def _check(self, order: Order, request: Gen) -> None:
         busy = self._busy

@@ -43,6 +43,12 @@ class Scores:
         """Text of the answer, before stop strings act."""
         self._received += len(text)
 
+    def skip(self, count: int) -> None:
+        """So many characters more of the answer will not be shown (fewer, if negative), nor their tokens' scores."""
+        self._shown += count
+        while self._waiting and self._waiting[0][0] < self._shown:
+            self._waiting.popleft()
+
     def attach(self, pieces: Sequence[Piece]) -> list[Piece]:
         """The pieces that are shown now, the last of the answer's with the scores that are due."""
         self._shown += sum(len(piece.text) for piece in pieces if piece.part is Part.ANSWER)

@@ -44,12 +44,17 @@ def new_call_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
+def is_xml(template: str) -> bool:
+    """Which form a chat template teaches: XML (also if it teaches none), or JSON."""
+    return FUNCTION in template or OPEN not in template
+
+
 def opening(template: str, name: str | None) -> str:
     """How a reply begins that has to call a tool (`name`: this one), in the form that a chat template teaches.
 
     It ends where a token ends, whatever comes next: a cut inside of a token would be a text the model never saw.
     """
-    if FUNCTION in template or OPEN not in template:
+    if is_xml(template):
         return f"{OPEN}\n{FUNCTION}{name}>\n" if name is not None else f"{OPEN}\n{FUNCTION[:-1]}"
     return f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments":' if name is not None else f'{OPEN}\n{{"name":'
 

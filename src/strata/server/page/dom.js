@@ -45,6 +45,9 @@ export function iconButton(name, label, onclick, more = {}) {
 
 export const byId = (id) => document.getElementById(id);
 
+/** Whether fingers are what points here: focusing a field would then open a keyboard over half of the page. */
+export const byTouch = () => matchMedia("(pointer: coarse)").matches;
+
 /** Say something to screen readers, once. */
 export function announce(text) {
   byId("announce").textContent = text;
