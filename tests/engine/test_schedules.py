@@ -3,6 +3,7 @@
 `pytest tests/engine/test_schedules.py --schedule-minutes 60` runs new ones for an hour.
 """
 
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ class DemoWorld:
 
 def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float) -> dict[str, int]:
     """Run `known` schedules (a minute at most), or new ones for so long; what happened in all of them."""
-    seed = int(time.time()) if minutes else 0
+    seed = random.SystemRandom().randrange(2**31) if minutes else 0  # several may run at once
     end, most, first = time.monotonic() + 60 * (minutes or 1.0), 10**9 if minutes else known, seed
     happened: dict[str, int] = {}
     while time.monotonic() < end and seed < first + most:
