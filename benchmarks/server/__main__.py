@@ -69,6 +69,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--idle", type=float, default=20.0, metavar="S", help="seconds of doing nothing")
     parser.add_argument("--tokens", type=int, default=256, help="of a reply")
     parser.add_argument("--quiet", type=float, default=20.0, metavar="S", help="wait so long for a quiet round")
+    # A malformed request that promises more than it has is waited for by the server as well.
+    parser.add_argument("--patience", type=float, default=4.0, metavar="S", help="with a malformed request")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="cProfile of the overhead's server goes here")
     parser.add_argument("--seed", type=int, default=6, help="of the malformed requests")
     parser.add_argument("--quick", action="store_true", help="a little of everything: does it all work?")
@@ -76,8 +78,8 @@ def _options() -> argparse.Namespace:
     if min(options.rounds, options.threads, options.streams, options.clients, options.malformed, options.kills) < 1:
         parser.error("all counts start at 1")
     if options.quick:
-        options.rounds, options.tokens, options.clients, options.malformed = 1, 24, 20, 200
-        options.kills, options.idle, options.quiet = 2, 2.0, 0.0
+        options.rounds, options.tokens, options.clients, options.malformed = 1, 12, 20, 120
+        options.kills, options.idle, options.quiet, options.patience = 2, 2.0, 0.0, 1.0
     return options
 
 

@@ -134,6 +134,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow  # the blocks of docs/clients.md run both libraries in every run of the tests
 def test_litellm(url: str) -> None:
     """As a provider of OpenAI's API and of Anthropic's."""
     wanted = plain(url, "What is your name?", thinking=False)
@@ -143,6 +144,7 @@ def test_litellm(url: str) -> None:
     assert told == {"whole": wanted, "streamed": wanted, "anthropic": wanted}
 
 
+@pytest.mark.slow
 def test_langchain(url: str) -> None:
     wanted = plain(url, "What is your name?", thinking=False)
     told = run_client(LANGCHAIN, url)

@@ -27,6 +27,9 @@ def _responses(text: str, **fields: Any) -> dict[str, Any]:
     return {"model": "m", "input": text, "temperature": 0, "stream": True, **fields}
 
 
+_WEATHER = {"name": "get_weather", "description": "Get the weather of a city"}
+_CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}},
+         "required": ["city"]}  # fmt: skip
 # No two prompts begin alike, so none finds anything kept by another, whatever the order.
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat_plain": (CHAT, _chat("Good morning, what is your name?")),
@@ -38,10 +41,19 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
         "name": "place", "schema": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}},
                                     "required": ["city"], "additionalProperties": False}}})),
     "chat_refused": (CHAT, _chat("Be hot.", temperature=-1)),
+    "chat_tools": (CHAT, _chat("What is the weather in Paris?", tools=[{"type": "function", "function": {
+        **_WEATHER, "parameters": _CITY}}])),
+    "chat_choices": (CHAT, _chat("Say two words.", n=2, max_tokens=1)),
+    "completions_echo": ("/v1/completions", {
+        "model": "m", "prompt": "Once upon a time", "temperature": 0, "stream": True, "max_tokens": 4, "echo": True}),
+    "messages_tools": (MESSAGES, _messages("How is the weather in Rome today?", tools=[
+        {**_WEATHER, "input_schema": _CITY}])),
     "messages_plain": (MESSAGES, _messages("Dear model, what is your name?", system="You are brief.")),
     "messages_thinking": (MESSAGES, _messages("How much is 4 + 5?", thinking={"type": "adaptive"})),
     "messages_stop": (MESSAGES, _messages("And who are you?", stop_sequences=[" am"])),
     "messages_refused": (MESSAGES, _messages("Be hotter.", temperature=-1)),
+    "responses_tools": (RESPONSES, _responses("Is it warm in Oslo?", store=False, tools=[
+        {"type": "function", **_WEATHER, "parameters": _CITY}])),
     "responses_plain": (RESPONSES, _responses("Hi, what is your name?", instructions="You are brief.")),
     "responses_reasoning": (
         RESPONSES, _responses("Give me 6 + 7.", reasoning={"effort": "low", "summary": "auto"}, store=False),

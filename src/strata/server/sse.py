@@ -65,11 +65,6 @@ class Feed(Generic[T]):
             raise item
         return item  # type: ignore[no-any-return]
 
-    def ready(self) -> T | None:
-        """The next event if it is there already; None when it is not, or when `next` would raise."""
-        first = self._box.first()
-        return None if first is None or first is _END or isinstance(first, Exception) else self._box.take()
-
     async def close(self) -> None:
         """Stop the work behind the feed, if it still goes on."""
         self._box.close()
