@@ -13,6 +13,10 @@ from typing import Any
 import httpx
 from playwright.sync_api import Download, Locator, Page, Playwright, Request, Route, expect
 
+PATIENCE_MS = 20_000
+"""What a wait may take on a busy machine."""
+expect.set_options(timeout=PATIENCE_MS)
+
 CHATS = "**/v1/chat/completions"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 

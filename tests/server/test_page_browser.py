@@ -14,6 +14,7 @@ from browsing import (
     CODE,
     LONG,
     MUCH,
+    PATIENCE_MS,
     Chat,
     Site,
     chromium_path,
@@ -28,8 +29,6 @@ from demo_server import demo_server
 from playwright.sync_api import Browser, Request, Route, expect, sync_playwright
 
 from strata.server.guard import Access
-
-expect.set_options(timeout=20_000)
 
 MARKUP = """<img src=x onerror="window.hit = 1"><script>window.hit = 2</script>
 
@@ -73,7 +72,7 @@ def opened(browser: Browser) -> Iterator[Any]:
             color_scheme=theme,
             permissions=["clipboard-read", "clipboard-write"],
         )
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_MS)
         chats.append(Chat(context.new_page(), touch=phone))
         chats[-1].page.goto(url + path)
         chats[-1].page.wait_for_selector("#engine-dot.good", state="attached")
