@@ -42,7 +42,7 @@ ANSWERS: Mapping[str, Schema] = {
     }),
     "ResponseItems": shape({**_LIST, "data": array("object"), "first_id": "string", "last_id": "string"}),
     "Deleted": shape({"id": "string", "object": "string", "deleted": "boolean"}),
-    "Model": shape(_MODEL, architecture="string?", status="object"),
+    "Model": shape(_MODEL, architecture="string?", status="object", aliases=array("string"), alias_of="string?"),
     "Models": shape({**_LIST, "data": array(shape(_MODEL))}),
     "Health": shape({
         "status": words("ok", "starting", "failed", "closed"), "service": const("strata"), "model": "string",
