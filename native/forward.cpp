@@ -10,11 +10,13 @@ namespace strata {
 namespace {
 
 constexpr std::size_t mix_rows = 128;  // rows mixed at a time, to bound memory: streams are wide
+constexpr std::size_t least_drafted = 4096, drafted_share = 8;  // ids that drafts come from: the low ones are the frequent ones
 
 }  // namespace
 
 Model::Model(std::shared_ptr<const Spec> spec, Weights weights, std::size_t largest_k, int threads)
-    : spec_(std::move(spec)), weights_(std::move(weights)), pool_(threads) {
+    : draft_vocabulary(std::min(spec->vocabulary, std::max(least_drafted, spec->vocabulary / drafted_share))),
+      spec_(std::move(spec)), weights_(std::move(weights)), pool_(threads) {
     std::size_t deltas = 0, attentions = 0;
     for (const bool is_delta : spec_->delta_layers) slot_.push_back(is_delta ? deltas++ : attentions++);
     for (int thread = 0; thread < pool_.threads(); ++thread)
@@ -91,7 +93,7 @@ void Model::window(const std::vector<Segment>& segments, float*& logits, float*&
         for (std::size_t i = 0; i < spans.size(); ++i)
             to = std::copy(x + (spans[i].first + segments[i].logits_from) * wide,
                            x + (spans[i].first + spans[i].count) * wide, to);
-        head(weights_.head, picked, wanted, logits);
+        head(weights_.head, picked, wanted, spec_->vocabulary, logits);
         logits += wanted * spec_->vocabulary;
     }
     if (streams) streams = std::copy_n(x, rows * wide, streams);
@@ -120,22 +122,25 @@ void Model::embed(const std::int64_t* tokens, std::size_t rows, float* streams) 
 
 void Model::layer(std::size_t number, float* streams, std::size_t rows, const std::vector<Span>& spans) {
     const Block& w = weights_.blocks[number];
-    block(w, streams, rows, [&](const float* input, float* output) {
+    block(w, streams, rows, 0, [&](const float* input, float* output) {
         if (spec_->delta_layers[number]) return delta(w.delta, input, rows, slot_[number], spans, output);
         std::vector<CacheSpan> caches;
         for (const Span& s : spans) caches.push_back({&s.lane->attention[slot_[number]], s.first, s.count});
-        attention(w.attention, input, rows, caches, output);
+        attention(w.attention, input, rows, 0, caches, output);
     });
 }
 
-void Model::block(const Block& w, float* streams, std::size_t rows, const Mixer& mixer) {
+void Model::block(const Block& w, float* streams, std::size_t rows, std::size_t silent, const Mixer& mixer) {
     const std::size_t hidden = spec_->hidden;
     float* mixed = at_.mixed.get<float>(rows * hidden);
     float* weights = at_.weights.get<float>(rows * spec_->streams);
     float* output = at_.output.get<float>(rows * hidden);
     mix(w.attention_site, streams, rows, mixed, weights);
     mixer(mixed, output);
-    inject(streams, output, weights, rows);
+    rows -= silent;
+    if (rows == 0) return;
+    streams += silent * spec_->wide();
+    inject(streams, output + silent * hidden, weights + silent * spec_->streams, rows);
     mix(w.expert_site, streams, rows, mixed, weights);
     experts(w.experts, mixed, rows, output);
     inject(streams, output, weights, rows);
@@ -176,11 +181,13 @@ void Model::inject(float* streams, const float* output, const float* weights, st
     });
 }
 
-void Model::head(const Site& site, const float* streams, std::size_t rows, float* logits) {
+void Model::head(const Site& site, const float* streams, std::size_t rows, std::size_t vocabulary, float* logits) {
     float* mixed = at_.mixed.get<float>(rows * spec_->hidden);
     mix(site, streams, rows, mixed, nullptr);
     const Timed timed(profile, Op::head);
-    products(mixed, rows, {{weights_.output, logits}});
+    Matrix part = *weights_.output;
+    part.n = vocabulary;
+    products(mixed, rows, {{&part, logits}});
 }
 
 }  // namespace strata

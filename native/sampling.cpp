@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "memory.h"
 
 namespace strata {
 namespace {
@@ -33,6 +34,44 @@ std::uint64_t weight_of(float exponential) {
     return std::isnan(scaled) ? std::uint64_t(1) << 63 : std::uint64_t(scaled);
 }
 
+// The tokens that may be drawn, by (logit, lower index first), put in order as far as they are asked for: most draws end
+// among the first few. A token with weight 0 is never drawn and comes after all others.
+class Ranked {
+public:
+    Ranked(const float* logits, const float* exponentials, std::size_t n, float top, float temperature)
+        : logits_(logits), exponentials_(exponentials), n_(n), top_(top), reach_(4.0f * temperature) {}
+
+    bool has(std::size_t rank) {
+        while (rank >= found_.size() && !all_) find_more();
+        return rank < found_.size();
+    }
+    // Of a rank that `has` found.
+    std::uint64_t weight(std::size_t rank) { return has(rank) ? weight_of(exponentials_[found_[rank].id]) : 0; }
+    std::size_t id(std::size_t rank) { return has(rank) ? found_[rank].id : 0; }
+
+private:
+    // Those from the last limit down to a lower one.
+    void find_more() {
+        const float above = limit_, below = top_ - reach_;
+        all_ = !(reach_ < 1000.0f) || !std::isfinite(below);
+        reach_ *= 4.0f;
+        const std::ptrdiff_t sorted = std::ptrdiff_t(found_.size());
+        for (std::size_t i = 0; i < n_; ++i) {
+            if (!all_ && !(logits_[i] > below)) continue;
+            if (sorted > 0 && logits_[i] > above) continue;
+            if (weight_of(exponentials_[i]) > 0) found_.push_back({logits_[i], std::uint32_t(i)});
+        }
+        limit_ = below;
+        std::sort(found_.begin() + sorted, found_.end(), before);
+    }
+
+    const float *logits_, *exponentials_;
+    std::size_t n_;
+    float top_, reach_, limit_ = 0.0f;
+    bool all_ = false;
+    std::vector<Candidate> found_;
+};
+
 }  // namespace
 
 std::uint64_t philox(std::uint64_t key0, std::uint64_t key1, const std::uint64_t counter[4]) {
@@ -55,46 +94,31 @@ bool has_nan(const float* logits, std::size_t n) {
     return found;
 }
 
-std::size_t argmax(const float* logits, std::size_t n) {
-    std::size_t best = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        if (std::isnan(logits[i])) return i;
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
+std::size_t argmax(const float* logits, std::size_t n) { return kernels().window.argmax(logits, n); }
 
 std::size_t draw(const float* logits, std::size_t n, const Sampling& sampling) {
     if (!(sampling.temperature > 0.0f)) return argmax(logits, n);
-    // A token with weight 0 is never drawn and comes after all others: only the rest is put in order.
-    std::vector<float> exponentials(n);
-    std::vector<Candidate> candidates;
-    const float top = logits[argmax(logits, n)] / sampling.temperature;
-    for (std::size_t i = 0; i < n; ++i) exponentials[i] = logits[i] / sampling.temperature;
-    kernels().window.exp_minus(exponentials.data(), top, exponentials.data(), n);
-    for (std::size_t i = 0; i < n; ++i)
-        if (weight_of(exponentials[i]) > 0) candidates.push_back({logits[i], std::uint32_t(i)});
-    if (sampling.top_k > 0 && sampling.top_k < candidates.size()) {
-        std::nth_element(candidates.begin(), candidates.begin() + std::ptrdiff_t(sampling.top_k), candidates.end(), before);
-        candidates.resize(sampling.top_k);
-    }
-    std::sort(candidates.begin(), candidates.end(), before);
-    std::vector<std::uint64_t> sums;
-    std::uint64_t sum = 0;
-    for (const Candidate& c : candidates) {
-        const std::uint64_t weight = weight_of(exponentials[c.id]);
-        if (weight < sampling.min_weight) break;
-        sums.push_back(sum += weight);
+    const float top = logits[argmax(logits, n)];
+    const Aligned<float> exponentials = aligned<float>(n);
+    std::uint64_t sum = kernels().window.weigh(logits, sampling.temperature, top / sampling.temperature, exponentials.get(), n);
+    Ranked ranked(logits, exponentials.get(), n, top, sampling.temperature);
+    if (!std::isfinite(top) || sampling.top_k > 0 || sampling.min_weight > 0) {
+        const std::size_t most = sampling.top_k > 0 ? sampling.top_k : n;
+        std::size_t kept = 0;
+        for (sum = 0; kept < most && ranked.has(kept) && ranked.weight(kept) >= sampling.min_weight; ++kept)
+            sum += ranked.weight(kept);
     }
     if (sampling.top_p < 1.0) {
         const std::uint64_t need = std::uint64_t(std::ceil(sampling.top_p * double(sum)));
-        const auto end = std::lower_bound(sums.begin(), sums.end(), need);
-        sums.resize(std::size_t(end - sums.begin()) + 1);
-        sum = sums.back();
+        std::uint64_t reached = 0;
+        for (std::size_t i = 0; reached < need && ranked.has(i); ++i) reached += ranked.weight(i);
+        sum = std::max(reached, ranked.weight(0));
     }
     const std::uint64_t counter[4] = {sampling.position, 0, 0, 0};
     const std::uint64_t drawn = multiply(philox(sampling.seed, sampling.choice, counter), sum).high;
-    return candidates[std::size_t(std::upper_bound(sums.begin(), sums.end(), drawn) - sums.begin())].id;
+    std::size_t at = 0;
+    for (std::uint64_t reached = ranked.weight(0); reached <= drawn && ranked.has(at + 1);) reached += ranked.weight(++at);
+    return ranked.id(at);
 }
 
 }  // namespace strata

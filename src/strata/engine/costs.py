@@ -128,10 +128,16 @@ class CostModel:
             + rest
         )
 
-    def rows_seconds(self, rows: int) -> float:
-        """The fixed price, that of `rows` rows, and the further costs expected of them; 0 for no rows."""
-        if rows <= 0:
+    def rows_seconds(self, rows: float) -> float:
+        """The fixed price, that of `rows` rows (an expected number: in between), and the further costs expected of them;
+        0 for no rows."""
+        whole = int(rows)
+        if whole != rows:
+            low = self.rows_seconds(whole)
+            return low + (rows - whole) * (self.rows_seconds(whole + 1) - low)
+        if whole <= 0:
             return 0.0
+        rows = whole
         known = self._memo.get(rows)
         if known is None:
             known = self._prices[0]

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strata.engine.acceptance import MTP, Acceptance, lookup_source
-from strata.engine.allocation import Allocation, Candidate, allocate, candidate, varied
+from strata.engine.allocation import Allocation, Candidate, allocate, candidate, varied, worthwhile
+from strata.engine.chains import Chain, Chains, Trust
 from strata.engine.costs import CostModel, Work
 from strata.engine.lookup import NOTHING, Proposal
 from strata.engine.reading import FIRST_CHUNK, GROWTH, LARGEST_CHUNK, SLOW_S, Passing, Reader, chunk_rows
@@ -21,6 +22,7 @@ LEARNING_WINDOWS = 16
 TRIAL_EVERY = 8
 TRIAL_SHARE = 0.005  # of the time served, lost at most by trying windows that are not expected to be the best
 FIRST_TRIALS = 4
+CAUTION = 0.8  # a chain is given up only well below the chance from which its drafts are worth their rows
 PLAN_S_A_LANE = 0.003  # served between two searches, a lane: so that planning takes about one hundredth of the time
 
 
@@ -86,11 +88,23 @@ class Window:
     prompt_rows: int = 0
     matched: Mapping[int, int] = field(default_factory=dict)  # by decoding lane: the match that lookup found
     trial_s: float | None = None  # a trial: what the planned window would take for the same progress
+    least: Mapping[int, float] = field(default_factory=dict)  # by lane: a chain that the block likes less may end
+    offered: Mapping[int, "Offered"] = field(default_factory=dict)  # by lane, once `trimmed`
 
     @property
     def draft_depth(self) -> int:
         """How deep the MTP block has to draft, for the lanes whose turn has that source."""
         return self.work.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What a lane's turn was given by the MTP block: drafts asked for, steps computed, and what the block said of the
+    chances of the chains that are verified."""
+
+    asked: int
+    ran: int
+    said: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,8 @@ class Scheduler:
         self.policy = policy or Policy()
         self.costs = costs or CostModel()
         self.acceptance = Acceptance()
+        self.chains = Chains()
+        self.trust = Trust()
         self._passing = Passing()
         self._turn: dict[int, int] = {}  # by decoding lane: the window of its last turn
         self._window = 0
@@ -116,6 +132,7 @@ class Scheduler:
         self._most_read = FIRST_CHUNK // GROWTH
         self._decode_next = False
         self._known: dict[int, tuple[tuple[int, int], Candidate]] = {}
+        self._rate = 1.0  # seconds of worth that a second of decoding is planned to give
         self._shape: tuple[int, int] | None = None
         self._lanes = 0
         self._since_s = 0.0
@@ -139,8 +156,60 @@ class Scheduler:
             self._decode_next = False
             if plan and self._window % TRIAL_EVERY == 0 and (trial := self._tried(candidates, plan)):
                 window = self._made(demands, candidates, trial, given)
-                return replace(window, trial_s=trial.speedup * trial.seconds)
+                return replace(window, trial_s=trial.speedup * trial.seconds, least={})
+        self._rate = plan.speedup if plan else 1.0
         return self._made(demands, candidates, plan, given)
+
+    def trimmed(self, window: Window, said: Mapping[int, Sequence[float]]) -> Window:
+        """The window without the drafts of the MTP block that are not worth their row.
+
+        `said`: by lane, what the block says of the chance that its drafts stand up to there, as many as it made. A
+        window that is not trimmed is computed as it was made: every draft that was asked for has to be there.
+        """
+        block = [turn for turn in window.turns if turn.source == MTP]
+        if not block:
+            return window
+        work, policy = window.work, self.policy
+        there: dict[int, list[float]] = {}
+        values: list[tuple[float, int]] = []
+        held = 0
+        for turn in block:
+            lane = turn.lane
+            own = there[lane] = _likely(said.get(lane, ()), policy.least_chance)[: turn.drafts]
+            worth = self._known[lane][1].worth
+            held = max(held, self._known[lane][1].held)
+            values += [(worth * self.trust.chance(lane, chance), lane) for chance in own]
+        rows = work.rows - sum(turn.drafts for turn in block)
+        if window.trial_s is None:
+            row = self.costs.drawn + self.costs.reach * held
+            kept = worthwhile(values, rows, row, self._rate, self.costs)
+        else:
+            kept = [lane for _, lane in values]
+        offered: dict[int, Offered] = {}
+        turns: list[Turn] = []
+        reach = work.reach
+        for turn in window.turns:
+            if turn.source == MTP:
+                number = kept.count(turn.lane)
+                made = len(said.get(turn.lane, ()))
+                ran = min(work.steps, made + 1)
+                offered[turn.lane] = Offered(turn.drafts, ran, tuple(there[turn.lane][:number]))
+                reach -= (turn.drafts - number) * self._known[turn.lane][1].held
+                turn = replace(turn, drafts=number, source=MTP if number else None)
+            turns.append(turn)
+        work = replace(
+            work,
+            rows=rows + len(kept),
+            drawn=work.drawn - (work.rows - rows) + len(kept),
+            steps=max(one.ran for one in offered.values()),
+            drafted=sum(one.ran for one in offered.values()),
+            reach=reach,
+        )
+        seconds = self.costs.seconds(work)
+        decode_s = max(0.0, window.decode_s + seconds - window.seconds)
+        return replace(
+            window, turns=tuple(turns), work=work, seconds=seconds, decode_s=decode_s, offered=offered
+        )
 
     def measured(
         self,
@@ -168,26 +237,47 @@ class Scheduler:
 
     def _judge(self, window: Window, verdicts: Mapping[int, Verdict]) -> None:
         """Count what became of drafts, and let fade what was not tried."""
-        tried = {MTP: 0}
+        tried: dict[str, int] = {}
+        deepest = 0
         for turn in window.turns:
             if turn.lane not in self._turn:
                 continue
             found = lookup_source(window.matched[turn.lane]) if turn.lane in window.matched else None
             source = found if turn.source == LOOKUP else turn.source
             verdict = verdicts.get(turn.lane)
-            if verdict is not None and source is not None:
-                self.acceptance.observe(turn.lane, source, verdict.accepted, verdict.refused)
-            for name in (MTP, found):
-                if name is not None:
-                    drafts = turn.drafts if name == source else 0
-                    tried[name] = max(tried.get(name, 0), drafts)
-                    self.acceptance.fade(turn.lane, name, drafts)
+            offered = window.offered.get(turn.lane)
+            asked = offered.asked if offered is not None else turn.drafts if source == MTP else 0
+            if asked:
+                self._judge_chain(turn, offered or Offered(asked, asked, ()), verdict)
+            self.chains.fade(turn.lane, asked)
+            deepest = max(deepest, asked)
+            if found is None:
+                continue
+            if verdict is not None and source == found:
+                self.acceptance.observe(turn.lane, found, verdict.accepted, verdict.refused)
+            drafts = turn.drafts if found == source else 0
+            tried[found] = max(tried.get(found, 0), drafts)
+            self.acceptance.fade(turn.lane, found, drafts)
+        self.chains.fade_all(deepest)
         for name, drafts in tried.items():
             self.acceptance.fade_all(name, drafts)
+
+    def _judge_chain(self, turn: Turn, offered: Offered, verdict: Verdict | None) -> None:
+        """Count what became of the block's drafts of a lane."""
+        stood = verdict.accepted if verdict else 0
+        # Where the lane ended, what was not compared counts for nothing.
+        shown = turn.drafts if verdict is None or verdict.refused else stood
+        asked = offered.asked if shown == turn.drafts else shown
+        if asked:
+            self.chains.observe(turn.lane, asked, min(offered.ran, asked), shown, stood)
+        for at, said in enumerate(offered.said[:shown]):
+            self.trust.observe(turn.lane, said, at < stood)
 
     def leave(self, lane: int) -> None:
         """The lane is done or gone; its number may come back as another lane."""
         self.acceptance.leave(lane)
+        self.chains.leave(lane)
+        self.trust.leave(lane)
         self._passing.leave(lane)
         self._turn.pop(lane, None)
 
@@ -219,13 +309,13 @@ class Scheduler:
 
     def _candidate(self, demand: Demand, mtp: int, lookup: int) -> Candidate:
         """A lane with the better of its two sources of drafts, at most so many of each."""
-        chances, least = self.acceptance.chances, self.policy.least_chance
+        least = self.policy.least_chance
         offers = []
         if mtp > 0:
-            offers.append((MTP, chances(demand.lane, MTP, mtp, least)))
+            offers.append((MTP, self.chains.expected(demand.lane, mtp)))
         if lookup > 0:
             source = lookup_source(demand.found.matched)
-            offers.append((source, chances(demand.lane, source, lookup, least)))
+            offers.append((source, Chain.whole(self.acceptance.chances(demand.lane, source, lookup, least))))
         return candidate(demand.lane, demand.held, offers, self.costs)
 
     def _plan(self, candidates: Sequence[Candidate]) -> Allocation:
@@ -301,4 +391,28 @@ class Scheduler:
         rows = sum(given.values())
         work = replace(work, rows=work.rows + rows, lanes=work.lanes + len(given), drawn=drawn, reach=reach)
         decode_s = plan.seconds if plan else 0.0
-        return Window(tuple(turns), work, self.costs.seconds(work), decode_s, rows, matched)
+        least = self._least(turns, work)
+        return Window(tuple(turns), work, self.costs.seconds(work), decode_s, rows, matched, least=least)
+
+    def _least(self, turns: Sequence[Turn], work: Work) -> dict[int, float]:
+        """What the block has to say at least of a chain, by lane, for its drafts to be worth their rows."""
+        if not work.steps:
+            return {}
+        row = self.costs.rows_seconds(work.rows) - self.costs.rows_seconds(work.rows - 1) + self.costs.drawn
+        least = {}
+        for turn in turns:
+            if turn.source == MTP:
+                chance = CAUTION * self._rate * row / self._known[turn.lane][1].worth
+                least[turn.lane] = self.trust.said(turn.lane, chance)
+        return least
+
+
+def _likely(said: Sequence[float], least: float) -> list[float]:
+    """The chain up to the first draft whose own chance, given those before it, is below `least`."""
+    before, kept = 1.0, []
+    for chance in said:
+        if chance < least * before:
+            break
+        kept.append(chance)
+        before = chance
+    return kept

@@ -1,6 +1,6 @@
 """The numpy reference behind the interface of `strata.cpu.model`: drafts by copying, the MTP block without a hurry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -60,8 +60,11 @@ class ReferenceLane:
         twin.state, twin.waiting = self.state.copy(), list(self.waiting)
         return twin
 
-    def draft(self, token: int, depth: int) -> list[int]:
-        """Greedy drafts of what may follow `token`, the next one of the conversation."""
+    def draft(self, token: int, depth: int, vocabulary: int) -> Iterator[tuple[int, float]]:
+        """Greedy drafts of what may follow `token`, the next one of the conversation, each with its own chance.
+
+        They are chosen among the first `vocabulary` ids.
+        """
         assert self.state.mtp is not None
         self._need_decided()
         known = len(self.waiting) - 1
@@ -69,11 +72,11 @@ class ReferenceLane:
             first = self.length - known
             self._mtp(self.state, self.waiting[:known], self.tokens[first:])
             self.waiting = self.waiting[known:]
-        trial, streams, drafts = self.state.copy(), self.waiting[0], [token]
+        trial, streams = self.state.copy(), self.waiting[0]
         for _ in range(depth):
-            logits, streams = self._mtp(trial, [streams], drafts[-1:])
-            drafts.append(argmax(logits))
-        return drafts[1:]
+            logits, streams = self._mtp(trial, [streams], [token])
+            token = argmax(logits[:vocabulary])
+            yield token, 1 / float(np.exp(logits[:vocabulary] - logits[token], dtype=np.float64).sum())
 
     def _need_decided(self) -> None:
         if self.tentative:
@@ -101,6 +104,7 @@ class ReferencePath:
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
         self.threads = 1
+        self.draft_vocabulary = reference.spec.vocab_size
 
     def new_lane(self, drafts: bool = False) -> ReferenceLane:
         """An empty conversation; `drafts`: the MTP block follows it."""
@@ -126,8 +130,17 @@ class ReferencePath:
                 return np.empty((0, self.reference.spec.vocab_size), np.float32)
             return self.reference.logits(wanted, self.reference.weights.head)
 
-    def draft(self, lanes: Sequence[ReferenceLane], tokens: Sequence[int], depth: int) -> I64:
-        """Greedy drafts of the MTP block, int64 (lanes, depth)."""
+    def draft(
+        self, lanes: Sequence[ReferenceLane], tokens: Sequence[int], depth: int, least: Sequence[float] | None = None
+    ) -> tuple[I64, F32]:
+        """Greedy drafts of the MTP block, int64 (lanes, depth), and the chances of their chains; -1 and 0 past an end."""
+        drafts, chances = np.full((len(lanes), depth), -1, np.int64), np.zeros((len(lanes), depth), np.float32)
         with np.errstate(all="ignore"):
-            drafts = [lane.draft(int(token), depth) for lane, token in zip(lanes, tokens, strict=True)]
-        return np.array(drafts, np.int64).reshape(len(lanes), depth)
+            for i, (lane, token) in enumerate(zip(lanes, tokens, strict=True)):
+                chain = 1.0
+                for d, (draft, chance) in enumerate(lane.draft(int(token), depth, self.draft_vocabulary)):
+                    chain *= chance
+                    if least is not None and chain < least[i]:
+                        break
+                    drafts[i, d], chances[i, d] = draft, chain
+        return drafts, chances
