@@ -70,26 +70,6 @@ def candidate(lane: int, held: int, offers: Sequence[tuple[str, Chain]], costs: 
     return best
 
 
-def worthwhile(drafts: Sequence[tuple[float, int]], rows: int, row: float, rate: float, costs: CostModel) -> list[int]:
-    """Which of the `drafts` that are there, (seconds that each is worth, its lane), are verified beside `rows` rows: a
-    draft a lane and entry.
-
-    As many by falling worth as earn most over what they cost, `row` seconds each and their rows, at `rate` seconds of
-    worth a second.
-    """
-    ranked = sorted(drafts, reverse=True)
-    before = costs.rows_seconds(rows)
-    earned = best = 0.0
-    taken = 0
-    for number, (value, _) in enumerate(ranked, 1):
-        after = costs.rows_seconds(rows + number)
-        earned += value - rate * (after - before + row)
-        before = after
-        if earned > best:
-            best, taken = earned, number
-    return [lane for _, lane in ranked[:taken]]
-
-
 def allocate(
     candidates: Sequence[Candidate],
     costs: CostModel,

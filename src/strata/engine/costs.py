@@ -34,7 +34,7 @@ PROMPT_LIMIT = 0.5
 DOUBT = 0.02
 LARGEST_WEIGHT = 1e9
 # Short windows come by the hundred a second: once they are known, one in four is looked at.
-SHORT_S = 0.003
+SHORT_S = 0.01
 SHORT_KNOWN = 256
 SHORT_EVERY = 4
 LEAST_PRICE = 0.01  # of the prior: a window is never free

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strata.engine.acceptance import MTP, Acceptance, lookup_source
-from strata.engine.allocation import Allocation, Candidate, allocate, candidate, varied, worthwhile
+from strata.engine.allocation import Allocation, Candidate, allocate, candidate, varied
 from strata.engine.chains import Chain, Chains, Trust
-from strata.engine.costs import CostModel, Work
+from strata.engine.costs import SHORT_EVERY, SHORT_KNOWN, SHORT_S, CostModel, Work
 from strata.engine.lookup import NOTHING, Proposal
 from strata.engine.reading import FIRST_CHUNK, GROWTH, LARGEST_CHUNK, SLOW_S, Passing, Reader, chunk_rows
+from strata.engine.trimming import Offered, likely, trimmed_work, worthwhile
 
 LOOKUP = "lookup"
 DECODE_SHARE = 0.5
@@ -23,7 +24,7 @@ TRIAL_EVERY = 8
 TRIAL_SHARE = 0.005  # of the time served, lost at most by trying windows that are not expected to be the best
 FIRST_TRIALS = 4
 CAUTION = 0.8  # a chain is given up only well below the chance from which its drafts are worth their rows
-PLAN_S_A_LANE = 0.003  # served between two searches, a lane: so that planning takes about one hundredth of the time
+PLAN_S_A_LANE = 0.03  # served between two searches, a lane: so that planning takes about one hundredth of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +90,12 @@ class Window:
     matched: Mapping[int, int] = field(default_factory=dict)  # by decoding lane: the match that lookup found
     trial_s: float | None = None  # a trial: what the planned window would take for the same progress
     least: Mapping[int, float] = field(default_factory=dict)  # by lane: a chain that the block likes less may end
-    offered: Mapping[int, "Offered"] = field(default_factory=dict)  # by lane, once `trimmed`
+    offered: Mapping[int, Offered] = field(default_factory=dict)  # by lane, once `trimmed`
 
     @property
     def draft_depth(self) -> int:
         """How deep the MTP block has to draft, for the lanes whose turn has that source."""
         return self.work.steps
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """What a lane's turn was given by the MTP block: drafts asked for, steps computed, and what the block said of the
-    chances of the chains that are verified."""
-
-    asked: int
-    ran: int
-    said: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +125,7 @@ class Scheduler:
         self._known: dict[int, tuple[tuple[int, int], Candidate]] = {}
         self._rate = 1.0  # seconds of worth that a second of decoding is planned to give
         self._shape: tuple[int, int] | None = None
+        self._last: tuple[dict[int, Candidate], Allocation] | None = None
         self._lanes = 0
         self._since_s = 0.0
         self._served_s, self._trials_s, self._trial = 0.0, 0.0, 0
@@ -166,49 +158,40 @@ class Scheduler:
         `said`: by lane, what the block says of the chance that its drafts stand up to there, as many as it made. A
         window that is not trimmed is computed as it was made: every draft that was asked for has to be there.
         """
-        block = [turn for turn in window.turns if turn.source == MTP]
-        if not block:
+        asked = {turn.lane: turn for turn in window.turns if turn.source == MTP}
+        if not asked:
             return window
-        work, policy = window.work, self.policy
-        there: dict[int, list[float]] = {}
+        work, drafts = window.work, sum([turn.drafts for turn in asked.values()])
+        there: dict[int, Sequence[float]] = {}
         values: list[tuple[float, int]] = []
-        held = 0
-        for turn in block:
-            lane = turn.lane
-            own = there[lane] = _likely(said.get(lane, ()), policy.least_chance)[: turn.drafts]
+        for lane, turn in asked.items():
+            own = there[lane] = likely(said.get(lane, ()), self.policy.least_chance)[: turn.drafts]
             worth = self._known[lane][1].worth
-            held = max(held, self._known[lane][1].held)
             values += [(worth * self.trust.chance(lane, chance), lane) for chance in own]
-        rows = work.rows - sum(turn.drafts for turn in block)
         if window.trial_s is None:
-            row = self.costs.drawn + self.costs.reach * held
-            kept = worthwhile(values, rows, row, self._rate, self.costs)
+            held = max([self._known[lane][1].held for lane in asked])
+            row_s = self.costs.drawn + self.costs.reach * held
+            kept = worthwhile(values, work.rows - drafts, row_s, self._rate, self.costs)
         else:
             kept = [lane for _, lane in values]
         offered: dict[int, Offered] = {}
         turns: list[Turn] = []
-        reach = work.reach
+        reach = 0
         for turn in window.turns:
-            if turn.source == MTP:
-                number = kept.count(turn.lane)
-                made = len(said.get(turn.lane, ()))
-                ran = min(work.steps, made + 1)
-                offered[turn.lane] = Offered(turn.drafts, ran, tuple(there[turn.lane][:number]))
-                reach -= (turn.drafts - number) * self._known[turn.lane][1].held
-                turn = replace(turn, drafts=number, source=MTP if number else None)
+            lane = turn.lane
+            if lane in asked:
+                number = kept.count(lane)
+                ran = min(work.steps, len(said.get(lane, ())) + 1)
+                offered[lane] = Offered(turn.drafts, ran, tuple(there[lane][:number]))
+                reach += (turn.drafts - number) * self._known[lane][1].held
+                if number < turn.drafts:
+                    turn = Turn(lane, turn.count, turn.draws, number, MTP if number else None)
             turns.append(turn)
-        work = replace(
-            work,
-            rows=rows + len(kept),
-            drawn=work.drawn - (work.rows - rows) + len(kept),
-            steps=max(one.ran for one in offered.values()),
-            drafted=sum(one.ran for one in offered.values()),
-            reach=reach,
-        )
+        work = trimmed_work(work, drafts - len(kept), reach, offered)
         seconds = self.costs.seconds(work)
         decode_s = max(0.0, window.decode_s + seconds - window.seconds)
-        return replace(
-            window, turns=tuple(turns), work=work, seconds=seconds, decode_s=decode_s, offered=offered
+        return Window(
+            tuple(turns), work, seconds, decode_s, window.prompt_rows, window.matched, window.trial_s, window.least, offered
         )
 
     def measured(
@@ -232,7 +215,7 @@ class Scheduler:
         if window.prompt_rows:
             owed += self.policy.decode_share * seconds * (1 - decode_part)
         self._owed_s = min(max(owed, 0.0), MOST_OWED_S)
-        if window.decode_s:
+        if window.decode_s and (seconds >= SHORT_S or self._window < SHORT_KNOWN or self._window % SHORT_EVERY == 0):
             self._judge(window, verdicts)
 
     def _judge(self, window: Window, verdicts: Mapping[int, Verdict]) -> None:
@@ -289,6 +272,7 @@ class Scheduler:
             or self.costs.windows < LEARNING_WINDOWS
         ):
             self._known.clear()
+            self._last = None
             self._shape, self._lanes, self._since_s = None, len(decoding), 0.0
         policy = self.policy
         found = []
@@ -320,8 +304,14 @@ class Scheduler:
 
     def _plan(self, candidates: Sequence[Candidate]) -> Allocation:
         """The allocation; how many lanes share it is searched anew now and then only."""
+        same = self._last
+        if same is not None and len(same[0]) == len(candidates) == len(same[1].drafts):
+            known = self._known
+            if all([lane in known and known[lane][1] is one for lane, one in same[0].items()]):  # as it was planned, for all of them
+                return same[1]
         plan = allocate(candidates, self.costs, self._longest_s(), self.policy.most_rows, self._shape)
         self._shape = plan.shape
+        self._last = {one.lane: one for one in candidates}, plan
         return plan
 
     def _tried(self, candidates: Sequence[Candidate], plan: Allocation) -> Allocation | None:
@@ -405,14 +395,3 @@ class Scheduler:
                 chance = CAUTION * self._rate * row / self._known[turn.lane][1].worth
                 least[turn.lane] = self.trust.said(turn.lane, chance)
         return least
-
-
-def _likely(said: Sequence[float], least: float) -> list[float]:
-    """The chain up to the first draft whose own chance, given those before it, is below `least`."""
-    before, kept = 1.0, []
-    for chance in said:
-        if chance < least * before:
-            break
-        kept.append(chance)
-        before = chance
-    return kept
