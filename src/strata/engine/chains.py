@@ -147,11 +147,11 @@ class Trust:
 
     def chance(self, lane: int, said: float) -> float:
         """The chance that a chain stands of which the block said that it is `said`."""
-        return min(max(said, LEAST_SAID), MOST_SAID) ** self._power(lane)
+        return float(min(max(said, LEAST_SAID), MOST_SAID) ** self._power(lane))
 
     def said(self, lane: int, chance: float) -> float:
         """What the block has to say for this chance."""
-        return min(max(chance, 0.0), 1.0) ** (1 / self._power(lane))
+        return float(min(max(chance, 0.0), 1.0) ** (1 / self._power(lane)))
 
     def observe(self, lane: int, said: float, stood: bool) -> None:
         """A chain of which the block said `said` stood, or did not."""

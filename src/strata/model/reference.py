@@ -133,7 +133,7 @@ class ReferencePath:
     def draft(
         self, lanes: Sequence[ReferenceLane], tokens: Sequence[int], depth: int, least: Sequence[float] | None = None
     ) -> tuple[I64, F32]:
-        """Greedy drafts of the MTP block, int64 (lanes, depth), and the chances of their chains; -1 and 0 past an end."""
+        """Greedy drafts of the MTP block, int64 (lanes, depth), chances of their chains; -1 and 0 past an end."""
         drafts, chances = np.full((len(lanes), depth), -1, np.int64), np.zeros((len(lanes), depth), np.float32)
         with np.errstate(all="ignore"):
             for i, (lane, token) in enumerate(zip(lanes, tokens, strict=True)):
