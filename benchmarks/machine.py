@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).with_name("machine.c")
 BYTES = 1 << 29
@@ -44,6 +45,11 @@ def describe() -> str:
     flags = next((line for line in info.splitlines() if line.startswith("flags")), "").split()
     sets = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512vbmi", "amx_int8") if f in flags]
     return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB, {' '.join(sets)}, Linux {platform.release()}"
+
+
+def conditions() -> dict[str, Any]:
+    """What the JSON of every benchmark begins with: the machine and its load averages."""
+    return {"machine": describe(), "load": [round(x, 2) for x in os.getloadavg()]}
 
 
 def _build(cache: Path) -> Path:

@@ -67,13 +67,18 @@ class Side:
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process)
         self._process.stdout.close()
         self._log.close()
+
+
+def wait_or_kill(process: "subprocess.Popen[str]") -> None:
+    """Give a process that was told to end 20 seconds for it."""
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def log_path(name: str) -> Path:

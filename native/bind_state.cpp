@@ -7,6 +7,7 @@
 
 #include "bind_arrays.h"
 #include "bind_forward.h"
+#include "checksum.h"
 
 namespace nb = nanobind;
 
@@ -40,19 +41,20 @@ AttentionCache& cache_of(Lane& lane, std::size_t slot) {
     return slot < lane.attention.size() ? lane.attention[slot] : lane.mtp.at(slot - lane.attention.size());
 }
 
-void rows_out(const ChunkedRows& from, std::size_t count, Out<std::uint8_t, 3> to) {
-    need(to.shape(0) == count && to.shape(1) == from.groups() && to.shape(2) == from.row_bytes(), "rows do not fit");
-    std::uint8_t* p = to.data();
-    for (std::size_t i = 0; i < count; ++i)
-        for (std::size_t g = 0; g < from.groups(); ++g, p += from.row_bytes()) std::memcpy(p, from.row(g, i), from.row_bytes());
-}
-
-void rows_in(In<std::uint8_t, 3> from, ChunkedRows& to) {
-    need(from.shape(1) == to.groups() && from.shape(2) == to.row_bytes(), "rows do not fit");
-    to.prepare(0, from.shape(0));
-    const std::uint8_t* p = from.data();
-    for (std::size_t i = 0; i < from.shape(0); ++i)
-        for (std::size_t g = 0; g < to.groups(); ++g, p += to.row_bytes()) std::memcpy(to.row(g, i), p, to.row_bytes());
+// The memory of rows [0, count), a piece for every group and chunk, groups first; a piece keeps its chunk.
+template <typename Byte>
+nb::list pieces_of(const ChunkedRows& rows, std::size_t count) {
+    nb::list found;
+    for (std::size_t group = 0; group < rows.groups(); ++group)
+        for (std::size_t first = 0; first < count; first += ChunkedRows::chunk_rows) {
+            using Holder = std::shared_ptr<std::uint8_t[]>;
+            const nb::capsule owner(new Holder(rows.chunk(first / ChunkedRows::chunk_rows)),
+                                    [](void* p) noexcept { delete static_cast<Holder*>(p); });
+            Byte* const data = const_cast<std::uint8_t*>(rows.row(group, first));
+            const std::size_t size = std::min(ChunkedRows::chunk_rows, count - first) * rows.row_bytes();
+            found.append(nb::cast(nb::ndarray<nb::numpy, Byte, nb::ndim<1>>(data, {size}, owner)));
+        }
+    return found;
 }
 
 void read_delta(Lane& self, const ModelHandle& model, std::size_t slot, Out<float, 1> state, Out<float, 1> tail) {
@@ -81,30 +83,34 @@ nb::tuple cache_lengths(Lane& self, std::size_t slot) {
     return nb::make_tuple(c.length, blocks, c.ratio ? c.length - blocks * c.ratio : 0);
 }
 
-void read_cache(Lane& self, std::size_t slot, Out<std::uint8_t, 3> k, Out<std::uint8_t, 3> v,
-                Out<std::uint8_t, 3> index, Out<float, 1> open) {
+// Keys (0), values (1) or pooled index keys (2) of the decided rows.
+nb::list cache_rows(Lane& self, std::size_t slot, std::size_t which) {
+    decided(self);
     const AttentionCache& c = cache_of(self, slot);
-    if (k.shape(0) + v.shape(0) + index.shape(0) > 0) {  // none: only the open keys are asked for
-        rows_out(c.k, c.length, k);
-        rows_out(c.v, c.length, v);
-        rows_out(c.index, c.ratio ? c.length / c.ratio : 0, index);
-    }
+    if (which == 2) return pieces_of<const std::uint8_t>(c.index, c.ratio ? c.length / c.ratio : 0);
+    return pieces_of<const std::uint8_t>(which == 0 ? c.k : c.v, c.length);
+}
+
+void read_open(Lane& self, std::size_t slot, Out<float, 1> open) {
+    const AttentionCache& c = cache_of(self, slot);
     need(open.size() <= c.open.size(), "open keys do not fit");
     std::copy_n(c.open.data(), open.size(), open.data());
 }
 
-void write_cache(Lane& self, std::size_t slot, In<std::uint8_t, 3> k, In<std::uint8_t, 3> v,
-                 In<std::uint8_t, 3> index, In<float, 1> open) {
+// A cache of `length` rows to be filled: the memory of its keys, values and pooled index keys.
+nb::tuple fresh_cache(Lane& self, std::size_t slot, std::size_t length, In<float, 1> open) {
     AttentionCache& c = cache_of(self, slot);
+    const std::size_t blocks = c.ratio ? length / c.ratio : 0;
+    need(open.size() == (c.ratio ? length % c.ratio * c.index_dim : 0), "open keys do not fit");
     AttentionCache fresh(*self.spec, c.ratio);
-    need(k.shape(0) == v.shape(0) && index.shape(0) == (c.ratio ? k.shape(0) / c.ratio : 0), "rows do not fit");
-    need(open.size() == (c.ratio ? k.shape(0) % c.ratio * c.index_dim : 0), "open keys do not fit");
-    rows_in(k, fresh.k);
-    rows_in(v, fresh.v);
-    rows_in(index, fresh.index);
+    fresh.k.prepare(0, length);
+    fresh.v.prepare(0, length);
+    fresh.index.prepare(0, blocks);
     fresh.open.assign(open.data(), open.data() + open.size());
-    fresh.length = k.shape(0);
+    fresh.length = length;
     c = std::move(fresh);
+    return nb::make_tuple(pieces_of<std::uint8_t>(c.k, length), pieces_of<std::uint8_t>(c.v, length),
+                          pieces_of<std::uint8_t>(c.index, blocks));
 }
 
 // The cache of a checkpoint on a longer conversation's path: its rows are the longer one's, shared.
@@ -176,6 +182,14 @@ nb::tuple cache_bytes(const Lane& self) {
     return nb::make_tuple(own, all);
 }
 
+// The CRC-32 of pieces of memory, one after the other.
+std::uint32_t crc32_of(const std::vector<In<std::uint8_t, 1>>& pieces) {
+    const nb::gil_scoped_release free_gil;
+    std::uint32_t crc = 0;
+    for (const In<std::uint8_t, 1>& piece : pieces) crc = crc32(crc, piece.data(), piece.size());
+    return crc;
+}
+
 }  // namespace
 
 void bind_state(nb::module_& m) {
@@ -193,10 +207,9 @@ void bind_state(nb::module_& m) {
         .def("read_delta", &read_delta, nb::arg("model"), nb::arg("slot"), nb::arg("state"), nb::arg("tail"))
         .def("write_delta", &write_delta, nb::arg("slot"), nb::arg("state"), nb::arg("tail"))
         .def("cache_lengths", &cache_lengths, nb::arg("slot"))
-        .def("read_cache", &read_cache, nb::arg("slot"), nb::arg("k"), nb::arg("v"), nb::arg("index"), nb::arg("open"),
-             nb::call_guard<nb::gil_scoped_release>())
-        .def("write_cache", &write_cache, nb::arg("slot"), nb::arg("k"), nb::arg("v"), nb::arg("index"), nb::arg("open"),
-             nb::call_guard<nb::gil_scoped_release>())
+        .def("cache_rows", &cache_rows, nb::arg("slot"), nb::arg("which"))
+        .def("read_open", &read_open, nb::arg("slot"), nb::arg("open"))
+        .def("fresh_cache", &fresh_cache, nb::arg("slot"), nb::arg("length"), nb::arg("open"))
         .def("read_ngram", &read_ngram, nb::arg("tokens"), nb::arg("tail"))
         .def("write_ngram", &write_ngram, nb::arg("tokens"), nb::arg("tail"))
         .def("waiting_rows", &waiting_rows)
@@ -204,6 +217,8 @@ void bind_state(nb::module_& m) {
         .def("read_waiting", &read_waiting, nb::arg("streams"), nb::arg("following"))
         .def("write_rest", &write_rest, nb::arg("length"), nb::arg("streams"), nb::arg("following"));
     m.def("live_chunk_bytes", &ChunkedRows::live_bytes);
+    m.def("crc32", &crc32_of, nb::arg("pieces"));
+    m.def("has_fast_crc32", &has_fast_crc32);
 }
 
 }  // namespace strata

@@ -5,6 +5,8 @@
 #include "bind_product.h"
 
 NB_MODULE(_native, m) {
+    // The process ends while a watching thread still holds the engine, and with it the model: that is no leak.
+    nanobind::set_leak_warnings(false);
     m.doc() = "The ops in C++, bit for bit those of strata.arithmetic.";
     strata::bind_product(m);
     strata::bind_forward(m);

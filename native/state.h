@@ -36,6 +36,8 @@ public:
     std::size_t bytes() const { return chunks_.size() * chunk_bytes(); }
     // Chunks whose only holder is this.
     std::size_t own_chunks() const;
+    // A chunk's memory: rows (groups, 256). Whoever holds it shares it.
+    std::shared_ptr<std::uint8_t[]> chunk(std::size_t number) const { return chunks_[number]; }
     // What tells a chunk from all others that live.
     std::vector<std::uintptr_t> identities() const;
     // Bytes of all chunks of all conversations of the process.

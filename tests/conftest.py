@@ -10,6 +10,18 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--schedule-minutes", type=float, default=0.0, help="try new random schedules of the engine for so long"
+    )
+
+
+@pytest.fixture
+def schedule_minutes(request: pytest.FixtureRequest) -> float:
+    """How long random schedules run; 0: the known ones, as everywhere."""
+    return float(request.config.getoption("--schedule-minutes"))
+
+
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
     """Commands set up the log of the process on the test's stderr, which is closed with the test."""

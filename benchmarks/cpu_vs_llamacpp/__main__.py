@@ -14,7 +14,7 @@ from benchmarks.cpu_vs_llamacpp import report
 from benchmarks.cpu_vs_llamacpp.cases import DRAFTED, FULL, MODELS, QUICK, WINDOW, Case, ModelFile, Texts
 from benchmarks.cpu_vs_llamacpp.measure import LANE_LENGTH, LANES, SETTLE, run
 from benchmarks.cpu_vs_llamacpp.traffic import Traffic
-from benchmarks.machine import CACHE, Machine, describe
+from benchmarks.machine import CACHE, Machine, conditions, describe
 from benchmarks.rounds import Side, SideError
 
 QUICK_EXPERTS = 32
@@ -48,8 +48,7 @@ def main() -> int:
     print(
         json.dumps(
             {
-                "machine": describe(),
-                "load": [round(x, 2) for x in os.getloadavg()],
+                **conditions(),
                 "threads": options.threads,
                 "rounds": options.rounds,
                 "sides": about,

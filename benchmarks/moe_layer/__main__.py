@@ -19,7 +19,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from benchmarks.machine import CACHE, Machine, describe
+from benchmarks.machine import CACHE, Machine, conditions, describe
 from benchmarks.random_gguf import StreamedTensors
 from benchmarks.rounds import Series, Side, SideError, Watch, rotated
 
@@ -72,8 +72,8 @@ def main() -> int:
     finally:
         for side in sides:
             side.stop()
-    result = {"machine": describe(), "load": os.getloadavg(), "threads": options.threads, "rounds": options.rounds}
-    print(json.dumps(result | {"sides": about, "cases": cases}))
+    result = {"threads": options.threads, "rounds": options.rounds, "sides": about, "cases": cases}
+    print(json.dumps(conditions() | result))
     return 0
 
 

@@ -6,6 +6,7 @@ it; drafting is the server's own, the only place where llama.cpp has it.
 
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,14 @@ class Context:
         self._lib.llama_memory_clear(self._memory, True)
         self._lengths = [0] * len(self._lengths)
 
-    def advance(self, tokens: list[list[int]]) -> list[int]:
-        """Feed sequence i `tokens[i]`; the most likely next token of each."""
+    def advance(self, tokens: list[list[int]], first: int = 0) -> list[int]:
+        """Feed sequence `first` + i `tokens[i]`; the most likely next token of each."""
         last, at = [], 0
         flat = [t for row in tokens for t in row]
-        lanes = np.repeat(np.arange(len(tokens), dtype=np.int32), [len(row) for row in tokens])
+        lanes = first + np.repeat(np.arange(len(tokens), dtype=np.int32), [len(row) for row in tokens])
         wanted = np.zeros(len(flat), np.int8)
         positions = np.empty(len(flat), np.int32)
-        for i, row in enumerate(tokens):
+        for i, row in enumerate(tokens, first):
             positions[at : at + len(row)] = np.arange(self._lengths[i], self._lengths[i] + len(row))
             at += len(row)
             last.append(at - 1)
@@ -146,6 +147,21 @@ class Side:
         """Seconds to decode `tokens[step]`, one token for each of the first conversations."""
         return timed(lambda: [self.group.advance([[t] for t in step]) for step in tokens])
 
+    def converse(self, prompts: list[list[int]], count: int) -> dict[str, Any]:
+        """Greedy texts of `count` tokens after the prompts, all at once: seconds in all, to each first token, decoding.
+
+        Prompts are read one after the other, so that the first soon answer; batches of several gave no more in total.
+        """
+        self.group.clear()
+        start, first, latest = time.perf_counter(), [], []
+        for i, prompt in enumerate(prompts):
+            latest += self.group.advance([prompt], i)
+            first.append(time.perf_counter() - start)
+        for _ in range(count - 1):
+            latest = self.group.advance([[t] for t in latest])
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "first": first, "decoding": seconds - first[-1]}
+
     def drafted(self, prompt: list[int], count: int, drafts: int) -> dict[str, Any]:
         """Greedy text of `count` tokens with up to `drafts` drafts a step (0: none): seconds and what was accepted."""
         server = self._server(drafts)
@@ -185,8 +201,7 @@ class Side:
         self._servers.clear()
 
 
-
 if __name__ == "__main__":
     side = Side()
-    names = ("about", "open", "prompt", "decode", "join", "together", "drafted", "close")
+    names = ("about", "open", "prompt", "decode", "join", "together", "converse", "drafted", "close")
     serve({name: getattr(side, name) for name in names} | {"memory": memory})

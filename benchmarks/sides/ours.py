@@ -50,7 +50,7 @@ class Side:
         return timed(lambda: [self._step(self.group[: len(step)], step) for step in tokens])
 
     def drafted(self, prompt: list[int], count: int, drafts: int) -> dict[str, Any]:
-        """Greedy text of `count` tokens with `drafts` drafts a step (0: none): seconds and what was accepted."""
+        """Greedy text of `count` tokens with `drafts` drafts a step (0: none): seconds, and what was accepted."""
         state = self.model.new_state(drafts=True) if drafts else self.model.new_state()
         text, kept = [self._read(state, prompt)], []
 
@@ -75,6 +75,7 @@ class Side:
             "tokens": len(text) - 1,
             "drafted": drafts * len(kept),
             "accepted": sum(kept),
+            "kept": kept,
             "text": text[:count],
         }
 

@@ -203,7 +203,7 @@ def test_serve_ends_at_once_on_the_second_interrupt(tmp_path: Path) -> None:
         asking.join(10)
         watchdog.cancel()
         said = child.stderr.read()
-        assert "the reply in progress has 7 s to finish; Ctrl-C again ends it at once" in said
+        assert "requests in progress (1) have 7 s to finish; Ctrl-C again ends them at once" in said
         assert "Traceback" not in said
     assert record.read_text().splitlines()[-3:] == ["STOP", "QUIT", "quit"]
 

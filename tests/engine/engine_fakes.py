@@ -3,12 +3,18 @@
 `answer` is the independent expectation: the same rule written as a plain loop, without states, windows or an engine.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import strata
+from strata import families
+from strata.arithmetic.sampling import Sampling, sample
+from strata.weights import open_checkpoint
+
+SPEC = families.open_family(open_checkpoint(Path(strata.__file__).parent / "data" / "strata-demo.gguf")).spec
 VOCABULARY = 64
 EOS = 63
 TURN = 50
@@ -41,17 +47,54 @@ def answer(
     return tokens[len(prompt) :]
 
 
-@dataclass
 class FakeState:
-    tokens: list[int] = field(default_factory=list)
-    history: int = 0
+    """Tokens and a hash of them; drafts stay undecided until `accept`. What it holds can be told from its tokens."""
+
+    def __init__(self, tokens: Sequence[int] = ()) -> None:
+        self.tokens: list[int] = []
+        self.history = 0
+        self.tentative: list[int] = []
+        self.feed(tokens)
 
     @property
     def length(self) -> int:
         return len(self.tokens)
 
+    @property
+    def undecided(self) -> int:
+        return len(self.tentative)
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self.history = mixed(self.history, token)
+        self.tokens.extend(tokens)
+
+    def accept(self, count: int) -> None:
+        assert 0 <= count <= len(self.tentative)
+        self.feed(self.tentative[:count])
+        self.tentative = []
+
     def copy(self) -> "FakeState":
-        return FakeState(list(self.tokens), self.history)
+        assert not self.tentative
+        twin = FakeState()
+        twin.tokens, twin.history = list(self.tokens), self.history
+        return twin
+
+    def settle(self) -> None:
+        assert not self.tentative
+
+    def sections(self, *, rows: bool = True) -> Iterator[tuple[str, np.ndarray]]:
+        if rows:
+            yield "tokens", np.array(self.tokens, np.int64)
+        yield "layers.0.state", np.array([self.history], np.int64)
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        self.tokens, self.history = arrays["tokens"].tolist(), int(arrays["layers.0.state"][0])
+
+    def shorter(self, length: int, arrays: Mapping[str, Any]) -> "FakeState":
+        twin = FakeState()
+        twin.tokens, twin.history = self.tokens[:length], int(arrays["layers.0.state"][0])
+        return twin
 
     def __eq__(self, other: object) -> bool:
         raise AssertionError("states hold arrays and must not be compared")
@@ -60,39 +103,69 @@ class FakeState:
 
 
 class FakeModel:
-    """`windows` records (tokens held before, rows) of every segment; `before` is called with each window's rows."""
+    """`windows` records (tokens held before, rows) of every segment; `before` is called with each window's rows.
+
+    Its drafts are what the model will say, but for those at positions that `misses` divides.
+    """
 
     vocab_size = VOCABULARY
     eos_ids = (EOS,)
     name = "fake"
+    fingerprint = "fake-model"
+    computed_by = "fake"
+    kv = "bf16"
+    threads = 1
+    spec = SPEC
 
-    def __init__(self, context: int = 256, before: Callable[[int], None] = lambda rows: None) -> None:
+    def __init__(
+        self, context: int = 256, before: Callable[[int], None] = lambda rows: None, *, misses: int = 3
+    ) -> None:
         self.context_length = context
         self.turn_id = TURN
+        self.can_draft = True
         self.windows: list[tuple[int, int]] = []
+        self.lanes: list[int] = []  # segments of every window
         self.before = before
+        self.misses = misses
 
-    def new_state(self) -> FakeState:
+    def new_state(self, drafts: bool = False) -> FakeState:
         return FakeState()
+
+    def sample(self, logits: np.ndarray, sampling: Sampling, *, choice: int, position: int) -> int:
+        return sample(logits, sampling, choice=choice, position=position)
+
+    def draft(self, states: Sequence[FakeState], tokens: Sequence[int], depth: int) -> np.ndarray:
+        drafts = np.zeros((len(states), depth), np.int64)
+        for lane, (state, token) in enumerate(zip(states, tokens, strict=True)):
+            assert not state.tentative
+            history = mixed(state.history, token)
+            for at in range(depth):
+                guess = int(np.argmax(row(history)))
+                drafts[lane, at] = guess if (state.length + at) % self.misses else (guess + 1) % TURN
+                history = mixed(history, int(drafts[lane, at]))
+        return drafts
 
     def forward(self, segments: Sequence[Any]) -> np.ndarray:
         assert segments
         assert len({id(s.state) for s in segments}) == len(segments)
         self.before(sum(len(s.tokens) for s in segments))
+        self.lanes.append(len(segments))
         rows = []
         for segment in segments:
-            state, tokens = segment.state, segment.tokens
+            state, tokens = segment.state, list(segment.tokens)
             assert len(tokens) > 0
+            assert not state.tentative
             assert 0 <= segment.logits_from <= len(tokens)
             assert state.length + len(tokens) <= self.context_length
             self.windows.append((state.length, len(tokens)))
+            if RAISES in tokens:
+                raise ValueError("the fake model fails\nas asked")
+            decided = len(tokens) - segment.tentative
+            spoilt, history = NANS in state.tokens, state.history
             for at, token in enumerate(tokens):
-                if token == RAISES:
-                    raise ValueError("the fake model fails\nas asked")
-                state.tokens.append(token)
-                state.history = mixed(state.history, token)
+                history, spoilt = mixed(history, token), spoilt or token == NANS
                 if at >= segment.logits_from:
-                    rows.append(
-                        row(state.history) if NANS not in state.tokens else np.full(VOCABULARY, np.nan, np.float32)
-                    )
+                    rows.append(np.full(VOCABULARY, np.nan, np.float32) if spoilt else row(history))
+            state.feed(tokens[:decided])
+            state.tentative = tokens[decided:]
         return np.array(rows, dtype=np.float32).reshape(len(rows), VOCABULARY)

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engine_fakes import FakeModel
+from engine_fakes import FakeModel, FakeState
 
 from strata.engine.channel import Inbox
 from strata.engine.loop import Engine, Limits
 from strata.engine.protocol import Done, Err, Report, Resume, Token
+from strata.engine.scheduler import Policy
+from strata.memory import Marking, Memory, MemoryLimits, Origin, ParkingLimits, Sizes
 
 WINDOW_S = 0.25
 
@@ -15,15 +17,34 @@ WINDOW_S = 0.25
 class Talk:
     """`at_window[n]` are lines that arrive while the n-th window (from 1) is computed."""
 
-    def __init__(self, context: int = 256, chunk: int | None = 8, checkpoints: int = 6, **limits: Any) -> None:
+    def __init__(
+        self,
+        context: int = 256,
+        chunk: int | None = 8,
+        checkpoints: int = 6,
+        *,
+        pool: int = 1 << 20,
+        drafts: int = 0,
+        lookup: int = 0,
+        parking: ParkingLimits | None = None,
+        marking: Marking | None = None,
+        **limits: Any,
+    ) -> None:
         self.model = FakeModel(context, self._window)
         self.at_window: dict[int, list[str]] = {}
         self.reports: list[Report] = []
         self.now = 0.0
         self.count = 0
-        settings = {"eos_ids": self.model.eos_ids, "turn_id": self.model.turn_id} | limits
+        self.memory: Memory[FakeState] = Memory(
+            MemoryLimits(pool, checkpoints, parking=parking or ParkingLimits()), Sizes(1000, 100),
+            Origin("fake", "bf16", "fake"), self.model.new_state,
+        )  # fmt: skip
+        policy = Policy(mtp_depth=drafts, lookup_depth=lookup, chunk=chunk)
+        settings: dict[str, Any] = {"eos_ids": self.model.eos_ids, "checkpoints": checkpoints, "policy": policy}
+        settings |= limits
+        marking = marking or Marking(self.model.turn_id, 0, 0)
         self.engine = Engine(
-            self.model, Limits(context, chunk=chunk, checkpoints=checkpoints, **settings), self.reports.append,
+            self.model, self.memory, Limits(context, marking=marking, **settings), self.reports.append,
             clock=lambda: self.now,
         )  # fmt: skip
         self.inbox = Inbox()
@@ -42,6 +63,7 @@ class Talk:
             self.inbox.put(line)
         self.inbox.put("QUIT")
         self.engine.run(self.inbox)
+        self.memory.check()
         return [report.format() for report in self.reports]
 
     def ask(self, prompt: Sequence[int], max_new: int = 8, keys: str = "") -> list[int]:
@@ -62,3 +84,7 @@ class Talk:
 
 def gen(prompt: Sequence[int], max_new: int = 8, keys: str = "") -> str:
     return f"GEN {max_new} {keys} {','.join(map(str, prompt))}"
+
+
+def bgen(slot: int, prompt: Sequence[int], max_new: int = 8, keys: str = "") -> str:
+    return f"BGEN {slot} {max_new} {keys} {','.join(map(str, prompt))}"

@@ -94,7 +94,7 @@ def test_a_session_over_pipes(start: Start) -> None:
     values = dict(pair.split("=") for pair in info.split()[1:])
     assert info.startswith("INFO context=128 kv=bf16 ")
     assert info.endswith(f"engine={strata.__version__}")
-    assert values["spec"] == values["batch_slots"] == "0"
+    assert (values["spec"], values["batch_slots"], values["slot_cache"], values["lanes"]) == ("4", "4", "1", "1")
     lines = client.ask(PROMPT)
     assert tokens(lines) == answer(PROMPT, 6)
     assert [line.split()[0] for line in lines] == ["PP"] * 3 + ["T"] * 6 + ["DONE"]
@@ -106,9 +106,18 @@ def test_a_session_over_pipes(start: Start) -> None:
     assert client.read("never") == []
     assert client.end() == 0
     log = client.log.read_text()
-    assert log.count("--pcie-frac") == log.count("--batch") == 1
+    assert log.count("--pcie-frac") == 1
+    assert "--batch" not in log
     assert "a library writes to stdout" in log
     assert "Traceback" in log, "the reason of the failed request"
+
+
+def test_one_slot_is_what_info_says_of_one(start: Start) -> None:
+    client = start("--batch", "1", "--max-context", "128")
+    assert " batch_slots=1 slot_cache=1 " in client.head[0]
+    client.send(f"BGEN 0 3 {','.join(map(str, PROMPT))}")
+    lines = client.read("BDONE", "ERR")
+    assert tokens(lines) + [int(line.split()[2]) for line in lines if line.startswith("BT ")] == answer(PROMPT, 3)
 
 
 def test_windows_line_ends_and_a_prompt_of_many_pieces(start: Start) -> None:

@@ -1,12 +1,13 @@
 """The life of one request, in golden transcripts and against `engine_fakes.answer`, which knows no windows."""
 
 import pytest
-from engine_fakes import EOS, NANS, RAISES, TURN, answer
+from engine_fakes import EOS, NANS, RAISES, TURN, FakeState, answer
 from engine_talk import Talk, gen
 
 from strata.arithmetic.sampling import Sampling, sample
-from strata.engine.lane import Lane, turn_start
+from strata.engine.lane import Ends, Lane
 from strata.engine.protocol import Gen
+from strata.memory import MAIN, Admission, Marking, packed
 
 PROMPT = [TURN, 3, 1, 4, 1, 5, TURN, 9, 2, 6]
 # The first prompt of this form whose greedy answer reaches the end token within a few tokens.
@@ -73,7 +74,7 @@ def test_stop_while_the_prompt_is_read() -> None:
 
 
 def test_stop_while_decoding() -> None:
-    talk = Talk(chunk=16, turn_id=None)
+    talk = Talk(chunk=16, marking=Marking(None, 0, 0))
     talk.at_window[3] = ["STOP"]
     assert talk.ask(PROMPT, 40) == answer(PROMPT, 40)[:3]
     assert (talk.done.finish, talk.done.generated) == ("cancel", 3)
@@ -95,14 +96,14 @@ def test_stop_between_requests_is_stale() -> None:
 
 
 def test_stop_belongs_to_the_request_in_progress_and_not_to_the_next() -> None:
-    talk = Talk(chunk=32, turn_id=None)
+    talk = Talk(chunk=32, marking=Marking(None, 0, 0))
     talk.at_window[2] = ["STOP"]
     lines = talk.say(gen(PROMPT, 30), gen(ENDING, 9))
     assert [line.split()[5] for line in lines if line.startswith("DONE")] == ["cancel", "stop"]
 
 
 def test_an_interrupt_drops_what_waits() -> None:
-    talk = Talk(chunk=32, turn_id=None)
+    talk = Talk(chunk=32, marking=Marking(None, 0, 0))
     talk.inbox.put(gen(PROMPT))
     talk.inbox.put(gen(ENDING))
     talk.inbox.interrupt()
@@ -110,7 +111,7 @@ def test_an_interrupt_drops_what_waits() -> None:
 
 
 def test_an_error_line_waits_for_its_turn() -> None:
-    talk = Talk(chunk=32, turn_id=None)
+    talk = Talk(chunk=32, marking=Marking(None, 0, 0))
     talk.at_window[1] = ["nonsense"]
     assert [line.split()[0] for line in talk.say(gen(PROMPT, 3))] == ["PP", "T", "T", "T", "DONE"]
     assert talk.say() == ["ERR expected: GEN <max_new> ..."]
@@ -132,24 +133,26 @@ def test_requests_that_are_refused(line: str, reason: str) -> None:
     assert talk.ask([1] * 20, 4) == answer([1] * 20, 4), "the largest request that fits is served"
 
 
-def test_penalties_are_refused_and_not_ignored() -> None:
-    for key in ("penalty_repeat=1.1", "penalty_freq=0.5", "penalty_present=-1"):
-        (line,) = Talk().say(gen(PROMPT, 3, key))
-        assert line.startswith("ERR bad request: penalties are not implemented yet")
+def test_neutral_penalties_and_moot_keys_change_nothing() -> None:
     assert Talk().ask(PROMPT, 3, "penalty_repeat=1.0 penalty_last_n=64 cvec=0 pcie_frac=0.2") == answer(PROMPT, 3)
+
+
+def lane_of(request: Gen, ends: Ends) -> Lane:
+    return Lane(1, request, Admission(FakeState(), 0, 0, MAIN, None, packed(request.ids)), ends, seed=1)
 
 
 def test_a_prompt_of_p_tokens_draws_c_minus_p_plus_1_in_a_context_of_c() -> None:
     for prompt in range(1, 12):
-        lane = Lane(1, Gen(10**6, (1,) * prompt), Talk().model.new_state(), seed=1, context=12, eos_ids=())
+        lane = lane_of(Gen(10**6, (1,) * prompt), Ends(12, frozenset()))
+        assert lane.room == 12 - prompt
         while lane.finish is None:
             lane.accept(1, stopped=False)
-        assert (lane.finish, lane.generated) == ("length", 12 - prompt + 1)
+        assert (lane.finish, lane.generated, lane.room) == ("length", 12 - prompt + 1, 0)
 
 
 def test_finishes_in_their_order() -> None:
     def finish(token: int, max_new: int, stopped: bool) -> str | None:
-        lane = Lane(1, Gen(max_new, (1,)), Talk().model.new_state(), seed=1, context=99, eos_ids=[EOS])
+        lane = lane_of(Gen(max_new, (1,)), Ends(99, frozenset([EOS])))
         lane.accept(token, stopped=stopped)
         return lane.finish
 
@@ -157,13 +160,6 @@ def test_finishes_in_their_order() -> None:
     assert finish(2, 1, True) == "cancel"
     assert finish(2, 1, False) == "length"
     assert finish(2, 2, False) is None
-
-
-def test_where_the_last_turn_opens() -> None:
-    assert turn_start([5, TURN, 1, TURN, 2], TURN) == 3
-    assert turn_start([TURN, 1, 2], TURN) == 0, "nothing stands before it"
-    assert turn_start([1, 2], TURN) == 0
-    assert turn_start([1, TURN], None) == 0
 
 
 def test_every_chunk_size_gives_the_same_tokens_greedy_and_drawn() -> None:
@@ -199,12 +195,11 @@ def test_a_failed_window_ends_its_request_only(token: int, reason: str) -> None:
     lines = talk.say(gen([*PROMPT, TURN, token, TURN, 4], 5))
     assert lines[-1].startswith(f"ERR {reason}")
     assert not [line for line in lines if line.startswith("DONE")]
-    assert talk.engine.conversation.lengths == ([], 0), "nothing that the failed request touched is kept"
     assert talk.ask(PROMPT, 6) == answer(PROMPT, 6)
-    assert talk.resumed == 0
+    assert talk.resumed == 6, "what the failed request touched is not kept, what was kept before is"
 
 
 def test_an_adapted_chunk_follows_the_speed_of_windows() -> None:
-    talk = Talk(context=4000, chunk=None, turn_id=None)
+    talk = Talk(context=4000, chunk=None, marking=Marking(None, 0, 0))
     talk.ask([1] * 1000, 1)
     assert [rows for _, rows in talk.model.windows] == [32, 128, 512, 328], "windows of 0.25 s may grow"

@@ -1,10 +1,9 @@
-"""Marks in a prompt, sizes of chunks and pools, and what the machine has to give."""
+"""Marks in a prompt, and sizes of chunks and pools."""
 
 import pytest
 
 from strata.errors import UsageError
 from strata.memory import Marking, Sizes, Why, marks, pool_tokens
-from strata.memory.machine import available_bytes
 
 TURN = 9
 PROMPT = [TURN, *[1] * 99, TURN, *[2] * 49, TURN, *[3] * 10]  # system to 100, question to 150, answer opens
@@ -57,18 +56,3 @@ def test_the_pool_is_what_was_asked_for_or_what_the_budget_holds():
         pool_tokens(SIZES, 0, 4096, asked=4000)
     with pytest.raises(UsageError, match=r"hold the keys and values of 3840 tokens.*use --max-context 3840"):
         pool_tokens(SIZES, 15 * 25_600, 4096)
-
-
-def test_what_the_machine_has_to_give(tmp_path):
-    assert available_bytes(tmp_path) == 2**62, "nothing is known"
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 500 kB\n")
-    assert available_bytes(tmp_path) == 500 * 1024
-    group = tmp_path / "sys/fs/cgroup"
-    group.mkdir(parents=True)
-    (group / "memory.max").write_text("max\n")
-    assert available_bytes(tmp_path) == 500 * 1024
-    (group / "memory.max").write_text("300000\n")
-    (group / "memory.current").write_text("100000\n")
-    assert available_bytes(tmp_path) == 200_000
-    assert available_bytes() > 0

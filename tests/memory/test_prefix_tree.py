@@ -64,7 +64,7 @@ def test_the_tree_equals_a_list(operations, asked):
             victim, found = naive.victim(), tree.victim()
             assert (victim is None) == (found is None)
             if victim is not None:
-                assert found.tokens() == victim["tokens"]
+                assert found.tokens().tolist() == victim["tokens"]
                 naive.age = naive.age if victim["pinned"] else max(naive.age, naive.worth(victim))
                 naive.records.remove(victim)
                 tree.passed(found)
@@ -75,10 +75,10 @@ def test_the_tree_equals_a_list(operations, asked):
             common = [os.path.commonprefix([prompt, r["tokens"]]) for r in naive.records]
             assert tree.common(prompt) == max(map(len, common), default=0)
             begins = naive.begins(prompt)
-            assert [n.tokens() for n in tree.path(prompt)] == [r["tokens"] for r in begins]
+            assert [n.tokens().tolist() for n in tree.path(prompt)] == [r["tokens"] for r in begins]
             proper = [r["tokens"] for r in begins if len(r["tokens"]) < len(prompt)]
             deepest = tree.deepest(prompt)
-            assert (None if deepest is None else deepest.tokens()) == (proper[-1] if proper else None)
+            assert (None if deepest is None else deepest.tokens().tolist()) == (proper[-1] if proper else None)
         for r in naive.records:
             at = tree.at(r["tokens"])
             assert (at.cost, at.worth, at.value) == (naive.cost(r), naive.worth(r), r["number"])

@@ -63,12 +63,13 @@ def assert_same_state(lane, state: LaneState, *, mtp_rows=None):
         assert arrays["ngram.tail"].tobytes() == state.ngram.tail.tobytes()
     if mtp_rows is not None:
         for name in ("k", "v"):
-            got, want = widened(arrays["mtp." + name]), getattr(state.mtp, name).rows
+            got, want = widened(arrays["mtp." + name]).swapaxes(0, 1), getattr(state.mtp, name).rows
             assert min(len(got), len(want)) >= mtp_rows
             assert got[:mtp_rows].tobytes() == want[:mtp_rows].tobytes()
 
 
 def _same_cache(arrays, at, want: AttentionState):
-    for name in ("k", "v", "index"):
-        assert widened(arrays[at + name]).tobytes() == getattr(want, name).rows.tobytes(), at + name
+    for name in ("k", "v"):
+        assert widened(arrays[at + name]).tobytes() == getattr(want, name).rows.swapaxes(0, 1).tobytes(), at + name
+    assert widened(arrays[at + "index"]).tobytes() == want.index.rows.tobytes(), at + "index"
     assert arrays[at + "open"].tobytes() == want.open.tobytes(), at + "open"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from strata.server.app import Service, create_app
-from strata.server.generation import Generator, Sampling
+from strata.server.app import create_app
+from strata.server.generation import Generator
 from strata.server.guard import Access
 from strata.server.listen import HttpServer, bind
+from strata.server.sampling import Sampling
+from strata.server.service import Service
 from strata.server.supervisor import Limits, Supervisor
 from strata.text import Tokenizer
 from strata.text.bytelevel import ALPHABET
@@ -47,11 +50,13 @@ class Fake:
     record: Path
     mode: str = "normal"
     context: int = 512
+    lanes: bool = False
 
     @property
     def command(self) -> list[str]:
-        record, context = str(self.record), str(self.context)
-        return [sys.executable, "-S", str(FAKE_ENGINE), "--record", record, "--mode", self.mode, "--context", context]
+        options = {"--record": str(self.record), "--mode": self.mode, "--context": str(self.context)}
+        words = [word for option in options.items() for word in option]
+        return [sys.executable, "-S", str(FAKE_ENGINE), *words, *(["--lanes"] if self.lanes else [])]
 
     def lines(self) -> list[str]:
         return self.record.read_text().splitlines() if self.record.exists() else []
@@ -59,10 +64,30 @@ class Fake:
     def pids(self) -> list[int]:
         return [int(line.split()[1]) for line in self.lines() if line.startswith("start ")]
 
+    def requests(self) -> list[str]:
+        """The requests sent so far, in the form GEN, whichever they had."""
+        lines = [re.sub(r"^BGEN \d+", "GEN", line) for line in self.lines()]
+        return [line for line in lines if line.startswith("GEN ")]
+
+    def stops(self) -> list[str]:
+        """The stops sent so far."""
+        return [line for line in self.lines() if line.startswith("BSTOP " if self.lanes else "STOP")]
+
+
+@pytest.fixture(params=["alone", "lanes"])
+def fake(tmp_path: Path, request: pytest.FixtureRequest) -> Fake:
+    """An engine of either kind: nobody should be able to tell the difference but by the time that answers take."""
+    return Fake(tmp_path / "engine.record", lanes=request.param == "lanes")
+
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Fake:
+def one_at_a_time(tmp_path: Path) -> Fake:
     return Fake(tmp_path / "engine.record")
+
+
+@pytest.fixture
+def with_lanes(tmp_path: Path) -> Fake:
+    return Fake(tmp_path / "engine.record", lanes=True)
 
 
 @dataclass
@@ -81,14 +106,16 @@ class Running:
 
 
 @contextlib.contextmanager
-def serving(fake: Fake, *, limits: Limits = QUICK, access: Access | None = None, **options: Any) -> Iterator[Running]:
+def serving(
+    fake: Fake, *, limits: Limits = QUICK, access: Access | None = None, parallel: int | None = None, **options: Any
+) -> Iterator[Running]:
     """Start everything; on leaving, end it as a signal would and check that it ended well."""
     listener = bind("127.0.0.1", 0)
     started = threading.Event()
     box: list[Running] = []
 
     async def main() -> None:
-        engine = Supervisor(fake.command, limits=limits)
+        engine = Supervisor(fake.command, limits=limits, parallel=parallel)
         generator = Generator(engine, make_tokenizer(), name="tiny", defaults=Sampling(temperature=0))
         app = create_app(Service(generator, engine, access or Access(), **options))
         server = HttpServer(app, listener, on_end=lambda: engine.begin_drain(stop_after_s=1), drain_s=3)
@@ -130,13 +157,13 @@ def running(fake: Fake) -> Iterator[Running]:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server with small limits for all the tests that only look at its answers."""
-    with serving(Fake(tmp_path_factory.mktemp("engine") / "record"), body_limit=5000, body_s=1) as server:
+    with serving(Fake(tmp_path_factory.mktemp("engine") / "record", lanes=True), body_limit=5000, body_s=1) as server:
         yield server
 
 
 @contextlib.asynccontextmanager
-async def supervised(fake: Fake, limits: Limits = QUICK) -> AsyncIterator[Supervisor]:
-    engine = Supervisor(fake.command, limits=limits)
+async def supervised(fake: Fake, limits: Limits = QUICK, parallel: int | None = None) -> AsyncIterator[Supervisor]:
+    engine = Supervisor(fake.command, limits=limits, parallel=parallel)
     try:
         yield engine
     finally:

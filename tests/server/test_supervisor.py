@@ -28,9 +28,9 @@ async def answer(engine: Supervisor, text: str, limit: int = 100) -> str:
     return bytes(token for token in tokens if token < 256).decode()
 
 
-def test_requests_run_one_at_a_time_in_order(fake: Any, helpers: Any) -> None:
+def test_requests_run_one_at_a_time_in_order(one_at_a_time: Any, helpers: Any) -> None:
     async def main() -> None:
-        async with helpers["supervised"](fake) as engine:
+        async with helpers["supervised"](one_at_a_time) as engine:
             assert await engine.start() == 512
             assert engine.info["engine"] == "9.9.9"
             order: list[int] = []
@@ -41,7 +41,7 @@ def test_requests_run_one_at_a_time_in_order(fake: Any, helpers: Any) -> None:
 
             await asyncio.gather(*(one(number) for number in range(40)))
             assert order == list(range(40))
-        assert fake.lines()[-1] == "quit"
+        assert one_at_a_time.lines()[-1] == "quit"
 
     asyncio.run(main())
 
@@ -56,16 +56,14 @@ def test_leaving_early_sends_stop_and_frees_the_engine(fake: Any, helpers: Any) 
             started = time.monotonic()
             assert await answer(engine, "say next") == "next"
             assert time.monotonic() - started < 2
-        lines = fake.lines()
-        assert lines.index("STOP") == 2
-        assert len(fake.pids()) == 1
+        assert len(fake.stops()) == len(fake.pids()) == 1
 
     asyncio.run(main())
 
 
 def test_cancelled_while_waiting_leaves_the_queue_intact(fake: Any, helpers: Any) -> None:
     async def main() -> None:
-        async with helpers["supervised"](fake) as engine:
+        async with helpers["supervised"](fake, parallel=1) as engine:
             first = asyncio.create_task(answer(engine, "slow 20"))
             await asyncio.sleep(0.2)
             waiting = [asyncio.create_task(answer(engine, f"say {n}")) for n in range(5)]
@@ -86,7 +84,7 @@ def test_cancelled_while_waiting_leaves_the_queue_intact(fake: Any, helpers: Any
     [
         ("die", EngineDied, r"killed by SIGKILL \(signal 9\) while writing this reply \(after 2 tokens\).*about to"),
         ("hang", EngineStalled, r"sent nothing for 2 s while writing this reply \(after 1 tokens\)"),
-        ("garbage", EngineStalled, "cannot be read: 'T pears'"),
+        ("garbage", EngineStalled, r"cannot be read: 'B?T .*pears'"),
         ("fatal", EngineDied, "no progress for 60 s"),
     ],
 )
@@ -194,10 +192,13 @@ def test_closing_answers_everybody(fake: Any, helpers: Any) -> None:
             engine.begin_drain(stop_after_s=0.1)
             results = await asyncio.gather(*tasks, return_exceptions=True)
             assert isinstance(results[0], str)
-            assert all(isinstance(r, EngineUnavailable) and "shutting down" in str(r) for r in results[1:])
+            if fake.lanes:
+                assert all(isinstance(r, str) for r in results)
+            else:
+                assert all(isinstance(r, EngineUnavailable) and "shutting down" in str(r) for r in results[1:])
             with pytest.raises(EngineUnavailable):
                 await answer(engine, "say late")
-        assert "STOP" in fake.lines()
+        assert len(fake.stops()) == (4 if fake.lanes else 1)
 
     asyncio.run(main())
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "chat": "talk with a model in the terminal",
     "generate": "continue a text, or answer one message",
     "inspect": "say what a model file holds and what it lacks",
+    "tokenizer": "write a model's tokenizer into a directory of plain files",
     "engine": "the engine process, which the other commands start",
 }
 
@@ -72,6 +73,8 @@ def build_parser() -> argparse.ArgumentParser:
     _engine_options(serve)
     serve.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
     serve.add_argument("--port", type=_whole(0, 65535), default=8080, help="port (default: 8080; 0: any free one)")
+    serve.add_argument("--parallel", type=_whole(1, 4096), metavar="N",
+                       help="requests given to the engine at once (default: as many as it has memory for)")
     serve.add_argument("--api-key", metavar="KEY[,KEY]", help="keys that clients must send (default: STRATA_API_KEY)")
     serve.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                        help="a further host name under which this server may be reached without a key")
@@ -91,6 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     inspect = commands.add_parser("inspect", help=COMMANDS["inspect"], description=COMMANDS["inspect"])
     inspect.add_argument("file", help="model file or directory")
+    tokenizer = commands.add_parser("tokenizer", help=COMMANDS["tokenizer"], description=COMMANDS["tokenizer"])
+    tokenizer.add_argument("file", help="model file or directory")
+    tokenizer.add_argument("directory", help="where the files are written; made if it is not there")
     commands.add_parser("engine", help=COMMANDS["engine"], add_help=False)
     return parser
 

@@ -17,7 +17,8 @@ from rich.console import Console
 
 from strata import logs, settings
 from strata.cli.defaults import demo_model
-from strata.server.generation import Ask, Event, Generator, Sampling
+from strata.server.generation import Ask, Event, Generator
+from strata.server.sampling import Sampling
 from strata.server.supervisor import Limits, Supervisor
 from strata.text import Tokenizer
 from strata.units import bytes_text, count_text
@@ -78,12 +79,12 @@ def engine_command(path: Path, options: argparse.Namespace) -> list[str]:
     return command
 
 
-def supervisor_for(path: Path, options: argparse.Namespace) -> Supervisor:
+def supervisor_for(path: Path, options: argparse.Namespace, parallel: int | None = None) -> Supervisor:
     """The supervisor of an engine for this file, with the limits of the environment."""
     limits = Limits(
         ready_s=settings.read("STRATA_ENGINE_READY_S"), silence_s=settings.read("STRATA_ENGINE_SILENCE_S")
     )
-    return Supervisor(engine_command(path, options), limits=limits)
+    return Supervisor(engine_command(path, options), limits=limits, parallel=parallel)
 
 
 def sampling(options: argparse.Namespace) -> Sampling:

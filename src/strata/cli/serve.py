@@ -6,10 +6,11 @@ import socket
 
 from strata import __version__, logs, settings
 from strata.cli.model import ModelCard, card_for, set_up_logs, supervisor_for
-from strata.server.app import Service, create_app
+from strata.server.app import create_app
 from strata.server.generation import Generator
 from strata.server.guard import Access, split_keys
 from strata.server.listen import DRAIN_S, HttpServer, bind
+from strata.server.service import Service
 
 LOG = logs.get("server")
 REPLY_S = DRAIN_S - 3
@@ -28,13 +29,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(options: argparse.Namespace, access: Access, card: ModelCard, listener: socket.socket) -> None:
-    engine = supervisor_for(card.path, options)
+    engine = supervisor_for(card.path, options, options.parallel)
     generator = Generator(engine, card.tokenizer, name=card.name)
     app = create_app(Service(generator, engine, access))
 
     def drain() -> None:
         if engine.running:
-            LOG.warning("ending: the reply in progress has %d s to finish; Ctrl-C again ends it at once", REPLY_S)
+            LOG.warning(
+                "ending: requests in progress (%d) have %d s to finish; Ctrl-C again ends them at once",
+                engine.running, REPLY_S,
+            )  # fmt: skip
         engine.begin_drain(stop_after_s=REPLY_S)
 
     server = HttpServer(app, listener, on_end=drain)

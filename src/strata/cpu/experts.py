@@ -9,9 +9,9 @@ from strata.arithmetic import Matrix
 from strata.arithmetic.types import F32
 from strata.cpu import _native
 from strata.cpu.loading import repacked_size, should_repack
-from strata.cpu.memory import available_memory
 from strata.cpu.products import choose_isa, native_matrix
 from strata.errors import UsageError
+from strata.machine import available_memory
 
 
 class ExpertLayer:

@@ -8,7 +8,7 @@ from strata import formats, logs, settings
 from strata.arithmetic import Matrix, Weights
 from strata.arithmetic.weights import NgramWeights
 from strata.cpu import _native
-from strata.cpu.memory import available_memory
+from strata.machine import available_memory
 
 Progress = Callable[[str, int, int], None]
 log = logs.get("cpu")

@@ -6,12 +6,14 @@ import numpy as np
 
 from strata.arithmetic import Matrix, Weights
 from strata.arithmetic.rope import RopeTable
+from strata.arithmetic.sampling import Sampling
 from strata.arithmetic.types import F32, I64
 from strata.cpu import _native
 from strata.cpu.describe import describe_spec, describe_weights
 from strata.cpu.lane import Lane
 from strata.cpu.loading import Progress, make_ready
 from strata.cpu.products import choose_isa, native_matrix
+from strata.cpu.sampling import sample
 from strata.errors import UsageError
 from strata.families import Spec
 
@@ -38,6 +40,15 @@ class NativeModel:
     def threads(self) -> int:
         """Threads that compute, the caller's counted."""
         return self.native.threads
+
+    @property
+    def computed_by(self) -> str:
+        """What computes, for the files of conversations: "native " and the instruction set."""
+        return f"native {_native.selected_isa()}"
+
+    def sample(self, logits: F32, sampling: Sampling, *, choice: int, position: int) -> int:
+        """Draw the token at `position` from one row of logits (V,); RequestError on a NaN logit."""
+        return sample(logits, sampling, choice=choice, position=position)
 
     def new_lane(self, drafts: bool = False) -> Lane:
         """An empty conversation; `drafts`: the MTP block follows it."""

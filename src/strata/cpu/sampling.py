@@ -12,6 +12,9 @@ from strata.errors import RequestError
 
 def sample(logits: F32, sampling: Sampling, *, choice: int, position: int) -> int:
     """Draw the token at `position` from one row of logits (V,); RequestError on a NaN logit."""
+    if sampling.temperature <= 0:
+        token = int(logits.argmax())  # numpy's is vectorized, takes the lowest among equals, and finds a NaN first
+        return _checked(-1 if np.isnan(logits[token]) else token, position)
     token = _native.sample(
         np.ascontiguousarray(logits, np.float32),
         sampling.temperature,
@@ -22,6 +25,10 @@ def sample(logits: F32, sampling: Sampling, *, choice: int, position: int) -> in
         choice,
         position,
     )
+    return _checked(token, position)
+
+
+def _checked(token: int, position: int) -> int:
     if token < 0:
         raise RequestError(f"The model gave a NaN logit at position {position}: its file may be damaged.")
     return token

@@ -4,11 +4,23 @@ import os
 import queue
 import re
 import threading
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from strata import logs
-from strata.engine.protocol import Command, Gen, Ignored, Quit, Report, Stop, parse_command
+from strata.engine.protocol import (
+    BStop,
+    BYield,
+    Command,
+    Gen,
+    Lanes,
+    Quit,
+    Report,
+    Restore,
+    Save,
+    Stop,
+    Vram,
+    parse_command,
+)
 from strata.errors import RequestError
 
 log = logs.get("engine")
@@ -16,6 +28,7 @@ log = logs.get("engine")
 # A prompt of a million tokens takes 8 MiB; a longer line is refused without being held in memory.
 LONGEST_LINE = 32 << 20
 _PIECE = 1 << 16
+Request = Gen | Save | Restore | Vram
 
 
 class Disconnected(Exception):
@@ -23,25 +36,45 @@ class Disconnected(Exception):
 
 
 class Order:
-    """A request as it arrived, and whether it is to stop. `finished` has to be set before its last line is written."""
+    """A command that has an answer, and what was asked of it since. `request`: an error is one to be told.
 
-    def __init__(self, request: Gen | RequestError) -> None:
+    `lanes`: its client speaks of lanes. `stopped` and `yield_to` (a slot) are wishes that the next window heeds.
+    `released` has to be set before the line that frees the control lines is written, `finished` before its last line.
+    """
+
+    def __init__(self, request: Request | RequestError, *, lanes: bool = False) -> None:
         self.request = request
+        self.lanes = lanes
         self.stopped = False
+        self.yield_to: int | None = None
+        self.released = lanes
         self.finished = False
+
+    @property
+    def slot(self) -> int | None:
+        """The slot or lane that its line names."""
+        return getattr(self.request, "slot", None)
+
+    def end(self) -> None:
+        self.released = self.finished = True
+
+
+def _on_control(order: Order) -> bool:
+    return not order.released
 
 
 class Inbox:
-    """Orders in the sequence of their lines. STOP acts at once, on the oldest order that is not finished.
+    """Orders in the sequence of their lines. Wishes (STOP, BSTOP, BYIELD) act at once, on the order they mean.
 
-    One thread calls `put`, another `next`; `interrupt` may be called by a signal handler (nothing here takes a lock
-    that the interrupted thread could hold: SimpleQueue.put is reentrant, and only `put` takes orders off the deque).
+    One thread calls `put`, another `take`; `interrupt` may be called by a signal handler (nothing here takes a lock
+    that the interrupted thread could hold: SimpleQueue.put is reentrant, and only `put` takes orders off the list).
     """
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-        self._open: deque[Order] = deque()
-        self._closed = False
+        self._open: list[Order] = []
+        self._lanes = False
+        self.interrupted = False
 
     def put(self, line: str) -> bool:
         """Take in one line; False if it was the last (QUIT)."""
@@ -50,37 +83,55 @@ class Inbox:
             command = parse_command(line)
         except RequestError as error:
             command = error
-        if isinstance(command, Quit):
-            self._orders.put(None)
-            return False
-        if isinstance(command, Ignored):
-            log.info("%s", command.why)
-        elif isinstance(command, Stop):
-            self._stop()
-        else:
-            while self._open and self._open[0].finished:
-                self._open.popleft()
-            order = Order(command)
-            self._open.append(order)
-            self._orders.put(order)
+        match command:
+            case Quit():
+                self._orders.put(None)
+                return False
+            case Stop():
+                for order in self._meant("STOP", _on_control)[:1]:
+                    order.stopped = True
+            case BStop(slot):
+                for order in self._meant("BSTOP", lambda order: order.slot == slot)[-1:]:
+                    order.stopped = True
+            case BYield(slot):
+                for order in self._meant("BYIELD", _on_control)[:1]:
+                    order.yield_to = slot
+            case Lanes():
+                self._lanes = True
+            case _:
+                self._add(Order(command, lanes=self._lanes))
         return True
 
-    def next(self) -> Order | None:
-        """Wait for the next order; None: end the process."""
-        order = self._orders.get()
-        return None if self._closed else order
+    def take(self, *, wait: bool) -> tuple[list[Order], bool]:
+        """Orders that have come since, and whether more may come. `wait`: at least one, or the end."""
+        orders: list[Order] = []
+        while True:
+            try:
+                order = self._orders.get(block=wait and not orders)
+            except queue.Empty:
+                return orders, True
+            if order is None or self.interrupted:
+                return orders, False
+            orders.append(order)
 
     def interrupt(self) -> None:
         """Stop what is in progress and end after it, whatever waits."""
-        self._closed = True
-        self._stop()
+        self.interrupted = True
+        for order in list(self._open):
+            order.stopped = True
         self._orders.put(None)
 
-    def _stop(self) -> None:
-        # A STOP between requests finds none: it came too late for the last one and is dropped.
-        order = next((order for order in list(self._open) if not order.finished), None)
-        if order is not None:
-            order.stopped = True
+    def _add(self, order: Order) -> None:
+        self._open = [one for one in self._open if not one.finished]
+        self._open.append(order)
+        self._orders.put(order)
+
+    def _meant(self, word: str, meant: Callable[[Order], bool]) -> list[Order]:
+        """Open orders that a wish may mean, oldest first; a wish that came too late finds none."""
+        found = [order for order in self._open if not order.finished and meant(order)]
+        if not found:
+            log.info("%s came when there was nothing that it could mean", word)
+        return found
 
     def read_from(self, descriptor: int) -> threading.Thread:
         """Start the thread that reads lines from a file descriptor until QUIT or the end."""

@@ -1,50 +1,63 @@
-"""The life of a request: order, lane, windows, drawn tokens, reports. `Engine.serve` reads like it.
+"""The life of requests: orders, lanes, windows, drawn tokens, reports. `Engine.run` reads like it.
 
-1. An order comes from the inbox and is checked.
-2. The kept conversation gives the state to start from; a lane is made of both.
-3. The scheduler says what the next window computes, and the model advances the states of its lanes.
-4. A lane whose known tokens are all computed draws the next one from its logits.
-5. Progress and tokens go out; a state at a mark is kept as a checkpoint. Then again from 3, until the lane is done.
-6. Its state is kept as the live one, and DONE ends the request.
+1. Orders come from the inbox and wait for a lane; those on the control lines, for each other too.
+2. The memory gives an order's prompt the state to start from; a lane is made of both.
+3. The scheduler says what the next window computes of all lanes, and the pool has to have room for it.
+4. Drafts are proposed, the model advances the lanes' states, tokens are drawn and drafts judged.
+5. Progress and tokens go out; a state at a mark is kept as a checkpoint. Wishes are heeded. Then again from 1.
+6. A lane that is done gives its state to the memory, and its last line goes out.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from strata import logs
-from strata.arithmetic.sampling import sample
 from strata.engine.channel import Disconnected, Inbox, Order
-from strata.engine.conversation import Conversation
-from strata.engine.lane import Lane, Phase, check, turn_start
-from strata.engine.protocol import Done, Err, Gen, Progress, Report, Resume, Reused, Token
-from strata.engine.reading import LARGEST_CHUNK
-from strata.engine.scheduler import DECODE_SHARE, Policy, Scheduler
-from strata.engine.window import compute
+from strata.engine.lane import Ends, Lane, Phase, check
+from strata.engine.lookup import NOTHING
+from strata.engine.protocol import NO_SLOT, Err, Gen, LaneDone, LaneErr, PoolState, Report, Vram
+from strata.engine.scheduler import Demand, Policy, Scheduler, Turn, Window
+from strata.engine.sessions import exchange, vram
+from strata.engine.voice import LaneVoice, SlotVoice, Voice
+from strata.engine.window import Drawn, compute, draw, propose
 from strata.errors import RequestError, StrataError
+from strata.memory import MAIN, NOWHERE, Marking, Memory, marks, packed
 
 if TYPE_CHECKING:
-    from strata.model import Model
+    from strata.model import LaneState, Model
 
 log = logs.get("engine")
+SHORT_READ = 64
+"""A read with so few tokens left does not give way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine was started with. `chunk` prompt tokens a window; None: adapted to its speed, up to `largest`.
+    """What an engine was started with. `slots` of clients that do not speak of lanes; `lanes` at once, of any kind.
 
-    `decode_share`: seconds of decoding that go with a second of reading while both wait.
+    `checkpoints` a conversation (0: none). `tell_pool`: POOL lines for clients that do not speak of lanes too.
     """
 
     context: int
     eos_ids: tuple[int, ...]
-    turn_id: int | None = None
-    chunk: int | None = None
-    largest_chunk: int = LARGEST_CHUNK
+    marking: Marking
+    slots: int = 0
+    lanes: int = 64
     checkpoints: int = 6
-    decode_share: float = DECODE_SHARE
+    tell_pool: bool = False
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(eq=False, slots=True)
+class Running:
+    """A request that has a lane."""
+
+    order: Order
+    lane: Lane
+    voice: Voice
 
 
 def _unwatched(what: str) -> AbstractContextManager[None]:
@@ -56,11 +69,12 @@ def _clock_seed() -> int:
 
 
 class Engine:
-    """Serves the orders of an inbox, one at a time, with one model."""
+    """Serves the orders of an inbox with one model and one memory."""
 
     def __init__(
         self,
         model: "Model",
+        memory: "Memory[LaneState]",
         limits: Limits,
         emit: Callable[[Report], None],
         *,
@@ -68,135 +82,289 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
+        self.memory = memory
         self.limits = limits
-        self.conversation = Conversation(limits.checkpoints)
-        self.order: Order | None = None
+        self.scheduler = Scheduler(limits.policy)
         self._emit = emit
         self._watch = watch
         self._clock = clock
-        policy = Policy(limits.decode_share, chunk=limits.chunk, largest_chunk=limits.largest_chunk)
-        self.scheduler = Scheduler(policy)
+        self._ends = Ends(limits.context, frozenset(limits.eos_ids))
+        self._waiting: list[Order] = []
+        self._running: dict[int, Running] = {}
+        self._lanes = False  # whether a client of lanes has spoken
+        self._pool: PoolState | None = None
+        self._pool_mark = (0, 0, 0)
         self._served = 0
 
     def run(self, inbox: Inbox) -> None:
-        """Serve until the inbox says that it is over. A request's error ends that request only."""
-        while (order := inbox.next()) is not None:
-            self.order = order
+        """Serve until the inbox says that it is over and nothing is left. A request's error ends that request only."""
+        more = True
+        while more or self._running or self._waiting:
+            if more:
+                orders, more = inbox.take(wait=not (self._running or self._waiting))
+                self._waiting += orders
+            if inbox.interrupted:
+                self._waiting.clear()
+            self._start()
+            self._heed()
+            if self._running:
+                self._step()
+
+    def stalled(self, reason: str) -> None:
+        """Told by a watch that nothing goes on: the requests in progress end, as far as anybody reads it."""
+        for one in list(self._running.values()):
+            one.voice.failed(reason)
+
+    # ------------------------------------------------------------------------------------------------- orders
+
+    def _start(self) -> None:
+        """Begin every waiting order that may: a lane is left, and the control lines are free if it needs them."""
+        taken = any(not one.order.released for one in self._running.values())
+        left: list[Order] = []
+        for order in self._waiting:
+            request = order.request
+            full = isinstance(request, Gen) and len(self._running) >= self.limits.lanes
+            if full and order.stopped and isinstance(request, Gen) and request.slot is not None and order.lanes:
+                order.end()
+                self._emit(LaneDone(request.slot, 0, "cancel", 0.0, 0, 0, len(request.ids), 0.0, 0, 0))
+                continue
+            if full or (taken and not order.lanes):
+                left.append(order)
+                taken = taken or not order.lanes
+                continue
             try:
-                self.serve(order)
+                self._begin(order)
             except Disconnected:
                 raise
             except Exception as error:
-                self._fail(order, error)
-            self.order = None
+                self._refuse(order, error)
+            taken = taken or not (order.released or order.lanes)
+        self._waiting = left
 
-    def serve(self, order: Order) -> None:
-        """One request from its admission to DONE."""
-        if isinstance(order.request, RequestError):
-            raise order.request
-        check(order.request, context=self.limits.context, vocabulary=self.model.vocab_size)
-        lane = self._admit(order.request)
-        report = _Report(lane, self._emit, self._clock)
-        try:
-            while lane.phase is not Phase.DONE:
-                if order.stopped:
-                    lane.cancel()
-                else:
-                    self._step(lane, order, report)
-        except Exception:
-            # The failed window may have spoilt states that were kept on the way.
-            self.conversation.forget()
-            raise
-        finally:
-            self.scheduler.leave(lane.number)
-        if lane.request.ckpt:
-            self.conversation.keep(lane.state)
-        order.finished = True
-        report.done()
+    def _begin(self, order: Order) -> None:
+        request = order.request
+        self._lanes = self._lanes or order.lanes
+        if isinstance(request, RequestError):
+            raise request
+        if isinstance(request, Gen):
+            self._admit(order, request)
+            return
+        order.end()
+        if isinstance(request, Vram):
+            self._emit(vram(self.limits.policy))
+        else:
+            with self._watch(request.format()):
+                self._emit(exchange(request, self.memory, self._clock, lanes=order.lanes))
+        self._tell_pool()
 
-    def _admit(self, request: Gen) -> Lane:
-        """A lane that starts where the kept conversation lets it start."""
+    def _admit(self, order: Order, request: Gen) -> None:
+        """A lane that starts where the memory lets it start."""
+        self._check(order, request)
         if request.skipped:
             log.info("keys of the request that mean nothing here: %s", ", ".join(request.skipped))
-        prompt = list(request.ids)
+        place = NOWHERE if order.lanes else MAIN if request.slot is None else request.slot
+        prompt = packed(request.ids)
         with self._watch(f"resuming a prompt of {len(prompt)} tokens"):
-            state = self.conversation.take(prompt) if request.ckpt else self.conversation.peek(prompt)
+            admission = self.memory.admit(prompt, keep=request.ckpt, place=place, replaces=not order.lanes)
+        kept = {}
+        if self.limits.checkpoints:
+            marking = self.limits.marking
+            kept = marks(
+                prompt, admission.reused, request.pin, marking, shared=admission.shared, keep=request.ckpt
+            )
         self._served += 1
-        return Lane(
-            self._served,
-            request,
-            self.model.new_state() if state is None else state,
-            seed=request.seed or _clock_seed(),
-            context=self.limits.context,
-            eos_ids=self.limits.eos_ids,
-            marks=(turn_start(prompt, self.limits.turn_id), request.pin) if request.ckpt else (),
+        lane = Lane(
+            self._served, request, admission, self._ends, seed=request.seed or _clock_seed(), marks=kept
         )
-
-    def _step(self, lane: Lane, order: Order, report: "_Report") -> None:
-        """One window: schedule, compute, keep, draw, tell."""
-        reading = lane.phase is Phase.READING
-        window = self.scheduler.window([lane.demand()])
-        begun = self._clock()
-        with self._watch(f"a window of {window.work.rows} rows at {lane.held} of {len(lane.tokens)} tokens"):
-            logits = compute(self.model, {lane.number: lane}, window.turns)
-        self.scheduler.measured(window, self._clock() - begun)
-        if reading:
-            report.progress()
-            if lane.at_mark:
-                self.conversation.checkpoint(lane.state, pinned=lane.held == lane.request.pin)
-        for row in logits.values():
-            lane.accept(sample(row, lane.sampling, choice=0, position=len(lane.tokens)), stopped=order.stopped)
-            report.token()
-
-    def _fail(self, order: Order, error: Exception) -> None:
-        """Say why in one ERR line; what is no user's mistake goes to the log with its traceback."""
-        reason = str(error) if isinstance(error, StrataError) else f"internal error: {error!r}"
-        if isinstance(error, RequestError):
-            log.info("a request was refused: %s", reason)
+        voice: Voice
+        if request.slot is None:
+            voice = Voice(self._emit, self._clock, lane)
+        elif order.lanes:
+            voice = LaneVoice(self._emit, self._clock, lane, request.slot)
         else:
-            log.error("a request failed: %s", reason, exc_info=error)
-        order.finished = True
-        self._emit(Err(reason))
+            voice = SlotVoice(self._emit, self._clock, lane, request.slot, self.limits.policy.mtp_depth > 0)
+        self._running[lane.number] = Running(order, lane, voice)
+        voice.admitted()
+
+    def _check(self, order: Order, request: Gen) -> None:
+        busy = self._busy
+        if order.lanes and request.slot is None:
+            raise RequestError("expected: BGEN <lane> <max_new> ...")
+        if order.lanes and request.slot in busy:
+            raise RequestError(f"lane {request.slot} has a request already")
+        if not order.lanes and request.slot is not None:
+            free = request.slot < self.limits.slots and request.slot not in busy
+            if not free or request.max_new < 1:
+                raise RequestError(NO_SLOT)
+        check(request, context=self.limits.context, vocabulary=self.model.vocab_size)
+
+    def _refuse(self, order: Order, error: Exception) -> None:
+        """Say why in one line; what is no user's mistake goes to the log with its traceback."""
+        reason = _reason(error)
+        name = order.slot
+        order.end()
+        self._emit(Err(reason) if name is None or name in self._busy or not order.lanes else LaneErr(name, reason))
+
+    @property
+    def _busy(self) -> set[int | None]:
+        """Slots and lanes that have a request; None for one without (GEN)."""
+        return {one.order.slot for one in self._running.values()}
+
+    def _heed(self) -> None:
+        """Stops and yields that came since the last window."""
+        for one in list(self._running.values()):
+            if one.order.stopped:
+                one.lane.finish = "cancel"
+                self._end(one)
+            elif one.order.yield_to is not None:
+                slot, one.order.yield_to = one.order.yield_to, None
+                if why := self._cannot_yield(one, slot):
+                    log.info("BYIELD %d: %s; the read goes on", slot, why)
+                else:
+                    self._yield(one, slot)
+
+    def _cannot_yield(self, one: Running, slot: int) -> str:
+        """Why a read does not give way to this slot; empty if it does."""
+        left = one.lane.prompt - one.lane.held
+        if one.lane.phase is not Phase.READING:
+            return "no prompt is being read"
+        if not self.limits.checkpoints or not one.lane.request.ckpt:
+            return "what was read would not be kept"
+        if left <= SHORT_READ:
+            return f"only {left} tokens are left to read"
+        own = one.order.slot
+        if slot >= self.limits.slots or (slot != own if own is not None else slot in self._busy):
+            return "the slot is not free for it"
+        return ""
+
+    def _yield(self, one: Running, slot: int) -> None:
+        log.info("a read gives way: %d of %d tokens wait in slot %d", one.lane.held, one.lane.prompt, slot)
+        one.voice.gave_way(slot)
+        self.memory.move(one.lane.admission, slot)
+        one.lane.finish = "cancel"
+        self._end(one, gave_way=True)
+
+    # ------------------------------------------------------------------------------------------------- windows
+
+    def _step(self) -> None:
+        """One window: schedule, compute, draw, tell."""
+        lanes = {number: one.lane for number, one in self._running.items()}
+        policy = self.limits.policy
+        demands = [lane.demand(mtp=policy.mtp_depth > 0, lookup=policy.lookup_depth) for lane in lanes.values()]
+        window = self._with_room(self.scheduler.window(demands))
+        if not window.turns:
+            return
+        reading = [turn.lane for turn in window.turns if lanes[turn.lane].phase is Phase.READING]
+        begun = self._clock()
+        try:
+            with self._watch(_what(window, lanes)):
+                drawn = self._compute(window, lanes, demands)
+        except Disconnected:
+            raise
+        except Exception as error:
+            for turn in window.turns:
+                self._fail(self._running[turn.lane], error)
+            return
+        verdicts = {number: one.verdict for number, one in drawn.items() if one.verdict is not None}
+        self.scheduler.measured(window, self._clock() - begun, verdicts)
+        for turn in window.turns:
+            self._tell(self._running[turn.lane], drawn.get(turn.lane), turn.lane in reading)
+        self._tell_pool()
+
+    def _compute(self, window: Window, lanes: Mapping[int, Lane], demands: Sequence[Demand]) -> dict[int, Drawn]:
+        found = {demand.lane: demand.found for demand in demands if demand.found is not NOTHING}
+        drafts = propose(self.model, lanes, window.turns, found, window.draft_depth)
+        logits = compute(self.model, lanes, window.turns, drafts)
+        return {
+            number: draw(
+                self.model, lanes[number], rows, drafts.get(number, ()), stopped=self._running[number].order.stopped
+            )
+            for number, rows in logits.items()
+        }
+
+    def _with_room(self, window: Window) -> Window:
+        """The window as far as the pool has chunks for it: a lane gives up its drafts first, then it ends."""
+        turns: list[Turn] = []
+        for turn in window.turns:
+            one = self._running[turn.lane]
+            if self.memory.grow(one.lane.admission, turn.count + turn.drafts):
+                turns.append(turn)
+            elif turn.drafts and self.memory.grow(one.lane.admission, turn.count):
+                turns.append(replace(turn, drafts=0, source=None))
+            else:
+                one.lane.finish = "pool"
+                self._end(one)
+        same = len(turns) == len(window.turns) and all(a is b for a, b in zip(turns, window.turns, strict=True))
+        return window if same else replace(window, turns=tuple(turns))
+
+    def _tell(self, one: Running, drawn: Drawn | None, reading: bool) -> None:
+        """What a window did for one lane: lines, a checkpoint, and its end."""
+        lane = one.lane
+        if reading:
+            one.voice.progress()
+            if (why := lane.marks.get(lane.held)) is not None:
+                self.memory.checkpoint(lane.admission, why)
+        if drawn is None:
+            return
+        for at, token in enumerate(drawn.tokens):
+            one.voice.token(token, drawn.logprobs[at] if drawn.logprobs else None)
+        if drawn.error is not None:
+            self._fail(one, drawn.error)
+        elif lane.finish is not None:
+            self._end(one)
+        elif one.voice.leaves_control:
+            one.order.released = True
+            one.voice.left_control()
+
+    def _end(self, one: Running, *, gave_way: bool = False) -> None:
+        """The lane has its finish: its state is kept, and the last line goes out."""
+        self._leave(one)
+        self.memory.finish(one.lane.admission, gave_way=gave_way)
+        one.order.end()
+        one.voice.done()
+        self._tell_pool()
+
+    def _fail(self, one: Running, error: Exception) -> None:
+        """The lane's state may be spoilt: nothing of it is kept."""
+        self._leave(one)
+        self.memory.discard(one.lane.admission)
+        one.order.end()
+        one.voice.failed(_reason(error))
+        self._tell_pool()
+
+    def _leave(self, one: Running) -> None:
+        del self._running[one.lane.number]
+        self.scheduler.leave(one.lane.number)
+
+    def _tell_pool(self) -> None:
+        """The POOL line, where it changed."""
+        if not (self._lanes or self.limits.tell_pool):
+            return
+        mark = (self.memory.free, self._served, len(self._running))
+        if mark == self._pool_mark:
+            return
+        self._pool_mark = mark
+        numbers = self.memory.pool_line(0 if self._lanes else self.limits.slots)
+        state = PoolState(numbers.cells, numbers.free, numbers.main, numbers.slots)
+        if state != self._pool:
+            self._pool = state
+            self._emit(state)
 
 
-class _Report:
-    """What a client is told about one lane, and the times in it."""
+def _what(window: Window, lanes: Mapping[int, Lane]) -> str:
+    """What a watch says of a window that does not end."""
+    rows = sum(turn.count + turn.drafts for turn in window.turns)
+    if len(window.turns) > 1:
+        return f"a window of {rows} rows of {len(window.turns)} conversations"
+    lane = lanes[window.turns[0].lane]
+    return f"a window of {rows} rows at {lane.held} of {len(lane.tokens)} tokens"
 
-    def __init__(self, lane: Lane, emit: Callable[[Report], None], clock: Callable[[], float]) -> None:
-        self._lane = lane
-        self._emit = emit
-        self._clock = clock
-        self._begun = clock()
-        self._read: float | None = None
-        if lane.reused:
-            emit(Resume(lane.reused))
-            emit(Reused(lane.reused))
 
-    def progress(self) -> None:
-        seconds = self._clock() - self._begun
-        fresh = self._lane.held - self._lane.reused
-        speed = fresh / seconds if seconds > 0 else 0.0
-        self._emit(Progress(self._lane.held, self._lane.prompt, seconds * 1000, speed))
-
-    def token(self) -> None:
-        if self._read is None:
-            self._read = self._clock()
-        self._emit(Token(self._lane.tokens[-1]))
-
-    def done(self) -> None:
-        lane, end = self._lane, self._clock()
-        read = end if self._read is None else self._read
-        done = Done(
-            lane.generated,
-            lane.prompt,
-            (read - self._begun) * 1000,
-            (end - read) * 1000,
-            str(lane.finish),
-            reused=lane.reused,
-            prompt_read=min(lane.held, lane.prompt) - lane.reused,
-        )
-        log.info(
-            "prompt %d (%d reused, %d read in %.0f ms), generated %d in %.0f ms, %s",
-            done.prompt, done.reused, done.prompt_read, done.prompt_ms, done.generated, done.decode_ms, done.finish,
-        )  # fmt: skip
-        self._emit(done)
+def _reason(error: Exception) -> str:
+    """Why a request ended; what is no user's mistake goes to the log with its traceback."""
+    reason = str(error) if isinstance(error, StrataError) else f"internal error: {error!r}"
+    if isinstance(error, RequestError):
+        log.info("a request was refused: %s", reason)
+    else:
+        log.error("a request failed: %s", reason, exc_info=error)
+    return reason

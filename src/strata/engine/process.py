@@ -16,15 +16,20 @@ from typing import Protocol
 import strata
 import strata.model
 from strata import logs, settings
+from strata.engine import sizing
 from strata.engine.channel import Disconnected, Inbox, Outbox
 from strata.engine.loop import Engine, Limits
 from strata.engine.options import USAGE, Options, parse
-from strata.engine.protocol import Err, Fatal, Info, Ready
+from strata.engine.protocol import Fatal, Info, Ready
+from strata.engine.scheduler import Policy
 from strata.engine.watchdog import Watchdog
 from strata.errors import StrataError, UsageError
+from strata.machine import available_memory
+from strata.memory import Marking, Memory, Origin
 
 log = logs.get("engine")
 _PROGRESS_S = 2.0
+_ASSUMED = 4 << 30
 
 
 class Progress(Protocol):
@@ -72,48 +77,57 @@ def main(arguments: Sequence[str] | None = None, *, load: Load | None = None) ->
 
 
 def _serve(options: Options, load: Load, outbox: Outbox) -> int:
-    limit = settings.read("STRATA_WATCHDOG_S")
+    limit, share = settings.read("STRATA_WATCHDOG_S"), settings.read("STRATA_BATCH_DECODE_SHARE")
     model = load(
         options.native, kv=options.kv, context=options.max_context, threads=options.threads, progress=_log_progress()
     )
-    limits = _limits(options, model)
+    policy = sizing.policy(options, model.can_draft, share)
+    sized = sizing.choose_memory(options, model.spec, model.context_length, _available())
+    log.info("%s", sized.summary)
+    for note in (*sized.notes, *sizing.draft_notes(options, model.can_draft)):
+        log.warning("%s", note)
+    drafts = policy.mtp_depth > 0
+    origin = Origin(model.fingerprint, options.kv, model.computed_by, drafts=drafts)
+    memory = Memory(sized.limits, sized.sizes, origin, lambda: model.new_state(drafts))
     watchdog = Watchdog(limit, lambda seconds, what: _stalled(engine, outbox, seconds, what))
-    engine = Engine(model, limits, outbox, watch=watchdog.watch)
+    engine = Engine(model, memory, _limits(options, model, sized, policy), outbox, watch=watchdog.watch)
     inbox = Inbox()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: inbox.interrupt())
     inbox.read_from(0)
     watchdog.start()
-    outbox(_info(options, limits))
-    outbox(Ready(limits.context))
-    log.info("ready: %s, context %d, kv %s", model.name, limits.context, options.kv)
-    engine.run(inbox)
+    outbox(Info(sizing.info(options, sized, policy, model.threads)))
+    outbox(Ready(sized.context))
+    log.info("ready: %s, context %d, kv %s", model.name, sized.context, options.kv)
+    try:
+        engine.run(inbox)
+    finally:
+        memory.close()
     return 0
 
 
-def _limits(options: Options, model: strata.model.Model) -> Limits:
-    turn = getattr(model, "turn_id", None) if options.turn_token is None else options.turn_token
+def _available() -> int:
+    """Bytes that may be taken; where nothing is known, a guess that suits small machines."""
+    known = available_memory()
+    if known is None:
+        log.warning("the memory of this machine is unknown: 4 GiB are assumed to be free")
+    return _ASSUMED if known is None else known
+
+
+def _limits(options: Options, model: strata.model.Model, sized: sizing.Sizing, policy: Policy) -> Limits:
+    turn = model.turn_id if options.turn_token is None else options.turn_token
     if turn is None and options.prompt_cache > 0:
         log.warning("%s names no token that opens a turn: no checkpoints there (--turn-token sets it)", model.name)
     return Limits(
-        context=model.context_length,
+        context=sized.context,
         eos_ids=tuple(model.eos_ids) if options.eos_ids is None else options.eos_ids,
-        turn_id=turn,
-        chunk=options.chunk,
-        largest_chunk=options.largest_chunk,
+        marking=Marking(turn, options.prompt_cache_every, options.prompt_cache_root),
+        slots=options.batch,
+        lanes=sized.max_lanes,
         checkpoints=options.prompt_cache,
-        decode_share=settings.read("STRATA_BATCH_DECODE_SHARE"),
+        tell_pool=options.pool_tokens > 0,
+        policy=policy,
     )
-
-
-def _info(options: Options, limits: Limits) -> Info:
-    """What the seeds' servers look for, where there is a true value: nothing here is on a graphics card or drafted."""
-    values: dict[str, int | str] = {"context": limits.context, "kv": options.kv, "kv_resident": 0}
-    values |= {"expert_slots": 0, "expert_cache_mib": 0, "spec": 0, "mtp_max": 0, "lookup": 0, "cvec": 0}
-    values |= {"conversation_cache_mib": 0, "conversation_cache_slots": 0, "tail_role_token": -1, "vram_elastic": 0}
-    if options.batch:
-        values |= {"batch_slots": 0, "slot_cache": 0}
-    return Info(values | {"engine": strata.__version__})
 
 
 def _take_stdout() -> int:
@@ -154,8 +168,7 @@ def _stalled(engine: Engine, outbox: Outbox, seconds: float, what: str) -> None:
     try:
         log.critical("stalled: %s", reason)
         faulthandler.dump_traceback(all_threads=True)
-        if engine.order is not None:
-            outbox(Err(reason))
+        engine.stalled(reason)
         outbox(Fatal(reason))
     finally:
         os._exit(1)

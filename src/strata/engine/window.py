@@ -1,31 +1,101 @@
-"""A window: the segments of all lanes that have a turn, computed by one forward pass."""
+"""A window carried out: drafts proposed, rows computed by one forward pass, tokens drawn, drafts judged."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from strata.arithmetic.penalties import penalized_rows
 from strata.engine.lane import Lane
-from strata.engine.scheduler import Turn
-from strata.errors import EngineError
+from strata.engine.logprobs import LogProbs, logprobs
+from strata.engine.lookup import Proposal
+from strata.engine.scheduler import LOOKUP, Turn, Verdict
+from strata.errors import EngineError, RequestError
 from strata.model import Segment
 
 if TYPE_CHECKING:
     from strata.model import Model
 
+Rows = npt.NDArray[np.float32]
 
-def compute(model: "Model", lanes: Mapping[int, Lane], turns: Sequence[Turn]) -> dict[int, npt.NDArray[np.float32]]:
-    """Advance the state of every lane that has a turn; the logits (vocabulary,) of those that draw, by lane number.
+
+@dataclass(slots=True)
+class Drawn:
+    """What a lane's turn gave: tokens, their log-probabilities where asked for, the verdict on its drafts.
+
+    `error`: why the lane cannot go on.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[LogProbs] = field(default_factory=list)
+    verdict: Verdict | None = None
+    error: RequestError | None = None
+
+
+def propose(
+    model: "Model", lanes: Mapping[int, Lane], turns: Sequence[Turn], found: Mapping[int, Proposal], depth: int
+) -> dict[int, list[int]]:
+    """The drafts of every turn that has some, by lane: `depth` steps of the MTP block, or what lookup found."""
+    drafts = {turn.lane: list(found[turn.lane].tokens[: turn.drafts]) for turn in turns if turn.source == LOOKUP}
+    drafting = [turn for turn in turns if turn.drafts and turn.source != LOOKUP]
+    if drafting:
+        chosen = [lanes[turn.lane] for turn in drafting]
+        rows = model.draft([lane.state for lane in chosen], [lane.tokens[-1] for lane in chosen], depth)
+        for turn, row in zip(drafting, rows.tolist(), strict=True):
+            drafts[turn.lane] = row[: turn.drafts]
+    return drafts
+
+
+def compute(
+    model: "Model", lanes: Mapping[int, Lane], turns: Sequence[Turn], drafts: Mapping[int, Sequence[int]]
+) -> dict[int, Rows]:
+    """Advance the state of every lane that has a turn; logits (1 + drafts, vocabulary) of those that draw, by lane.
 
     Raises EngineError if the model did not return one row for each of them.
     """
-    drawing = [turn.lane for turn in turns if turn.draws]
-    logits = model.forward([_segment(lanes[turn.lane], turn) for turn in turns])
-    if len(logits) != len(drawing):
-        raise EngineError(f"The model returned {len(logits)} rows of logits, {len(drawing)} were asked for.")
-    return dict(zip(drawing, logits, strict=True))
+    logits = model.forward([_segment(lanes[turn.lane], turn, drafts.get(turn.lane, ())) for turn in turns])
+    wanted = sum(1 + turn.drafts for turn in turns if turn.draws)
+    if len(logits) != wanted:
+        raise EngineError(f"The model returned {len(logits)} rows of logits, {wanted} were asked for.")
+    rows, at = {}, 0
+    for turn in turns:
+        if turn.draws:
+            rows[turn.lane] = logits[at : at + 1 + turn.drafts]
+            at += 1 + turn.drafts
+    return rows
 
 
-def _segment(lane: Lane, turn: Turn) -> Segment:
-    return Segment(lane.state, lane.upcoming(turn.count), turn.count - 1 if turn.draws else turn.count)
+def _segment(lane: Lane, turn: Turn, drafts: Sequence[int]) -> Segment:
+    tokens = [*lane.upcoming(turn.count), *drafts]
+    return Segment(lane.state, tokens, turn.count - 1 if turn.draws else turn.count, len(drafts))
+
+
+def draw(model: "Model", lane: Lane, logits: Rows, drafts: Sequence[int], *, stopped: bool) -> Drawn:
+    """Draw from each row while the token before it stands: a draft stands if it is what its row's predecessor drew.
+
+    The lane has the new tokens, and its state the rows of those that stood and were not its last.
+    """
+    drawn = Drawn()
+    stood = 0
+    try:
+        rows = penalized_rows(logits, lane.penalties, lane.recent, drafts)
+        for at, row in enumerate(rows):
+            token = model.sample(row, lane.sampling, choice=0, position=len(lane.tokens))
+            if lane.request.logprobs is not None:
+                drawn.logprobs.append(logprobs(row, token, lane.request.logprobs))
+            lane.accept(token, stopped=stopped)
+            drawn.tokens.append(token)
+            if lane.finish is not None or at == len(drafts) or drafts[at] != token:
+                break
+            stood += 1
+    except RequestError as error:
+        drawn.error = error
+        return drawn
+    if drafts:
+        lane.state.accept(stood)
+        lane.offered += len(drafts)
+        lane.stood += stood
+        drawn.verdict = Verdict(stood, refused=stood < len(drafts) and drafts[stood] != drawn.tokens[-1])
+    return drawn

@@ -5,13 +5,13 @@
 
 from strata.memory.conversations import MAIN, NOWHERE, Admission
 from strata.memory.files import ConversationFileError, Origin
-from strata.memory.fingerprint import fingerprint
 from strata.memory.keeper import MemoryLimits
 from strata.memory.manager import Memory, PoolNumbers
 from strata.memory.marks import Marking, Why, marks
 from strata.memory.parking import ParkingLimits
 from strata.memory.policy import PoolFull
 from strata.memory.sizes import Sizes, pool_tokens
+from strata.memory.tokens import packed
 
 __all__ = [
     "MAIN",
@@ -27,7 +27,7 @@ __all__ = [
     "PoolNumbers",
     "Sizes",
     "Why",
-    "fingerprint",
     "marks",
+    "packed",
     "pool_tokens",
 ]

@@ -10,6 +10,7 @@ from strata.memory.parking import Parked
 from strata.memory.policy import Action, Asking, Idle, Rank, Situation, decide
 from strata.memory.pool import Pool
 from strata.memory.sizes import Sizes
+from strata.memory.tokens import Tokens
 from strata.memory.tree import Tree
 
 
@@ -40,11 +41,11 @@ class Books(Generic[S]):
         """Conversations that no request has, longest unused first."""
         yield from sorted((c for c in self.conversations.values() if not c.active), key=lambda c: (c.used, c.place))
 
-    def keep(self, state: S, holder: int, why: Why, node: SpotNode[S] | None) -> SpotNode[S]:
+    def keep(self, tokens: Tokens, state: S, holder: int, why: Why, node: SpotNode[S] | None) -> SpotNode[S]:
         """Put a state with its chunks at its tokens, where no live one is; `node`: what the tree has there."""
         size = self.sizes.state + self.pool.own(holder) * self.sizes.chunk
         if node is None:
-            node = self.tree.insert(state.tokens, Spot(), size=size)
+            node = self.tree.insert(tokens, Spot(), size=size)
         assert node.value is not None
         assert node.value.live is None
         node.value.live = Live(state, holder, why)

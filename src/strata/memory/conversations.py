@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeGuard
 
+import numpy as np
+
 from strata.memory.files import S
 from strata.memory.marks import Why
 from strata.memory.parking import Parked
 from strata.memory.policy import Rank
+from strata.memory.tokens import Tokens, packed
 from strata.memory.tree import Node
 
 MAIN = -1
@@ -76,8 +79,9 @@ class Conversation(Generic[S]):
 class Admission(Generic[S]):
     """A request that was admitted: the state to advance, how much of the prompt it holds already, and its chunks.
 
-    `shared`: how much of the prompt some kept conversation begins with (for `marks`; at least what is reused).
-    `conversation` is None for a one-shot request, of which nothing is kept.
+    The state is to hold the prompt, or a beginning of it, and then what was drawn. `shared`: how much of the prompt
+    some kept conversation begins with (for `marks`; at least what is reused). `conversation` is None for a one-shot
+    request, of which nothing is kept.
     """
 
     state: S
@@ -85,8 +89,17 @@ class Admission(Generic[S]):
     holder: int
     place: int
     conversation: Conversation[S] | None
+    prompt: Tokens
     shared: int = 0
     made: list[tuple[SpotNode[S], Live[S]]] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that the state holds."""
+        known, length = len(self.prompt), self.state.length
+        if length <= known:
+            return self.prompt[:length]
+        return np.concatenate([self.prompt, packed(self.state.tokens[known:])])
 
 
 def has_live(node: SpotNode[S] | None) -> TypeGuard[SpotNode[S]]:

@@ -8,13 +8,14 @@ A header of 64 bytes, sections at multiples of 64, and an index in JSON at the e
 
 The first state is the longest and has all sections; of the others, checkpoints on its path, only those that it cannot
 give. A file is written under another name, synced and renamed, so that a name always stands for a whole file; a CRC-32
-for every 4 MiB of a section finds what a disk spoilt, and lets several threads read. Arrays stream through one buffer
-each way: no section is in memory twice.
+for every 4 MiB of a section finds what a disk spoilt, and lets several threads read. Rows of caches go from where they
+lie to the file and back, in pieces: no section is in memory twice.
 """
 
 import contextlib
 import errno
 import json
+import math
 import os
 import struct
 import threading
@@ -29,8 +30,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from strata.errors import StrataError
+from strata.cpu.checksum import crc32
+from strata.cpu.lane import need_mtp
+from strata.cpu.pieces import Pieces, Section
+from strata.errors import StrataError, UsageError
 from strata.memory.state import State
+from strata.memory.tokens import Tokens
 from strata.units import bytes_text
 
 S = TypeVar("S", bound=State)
@@ -41,6 +46,7 @@ _HEADER = struct.Struct("<8sIIIIQQI16xI")
 _ALIGN = 64
 _BLOCK = 1 << 22  # bytes of one checksum, written or read at once: they stay in the cache meanwhile
 _READERS = 4
+_PIECES = 1024  # pieces of memory that one call may read or write (IOV_MAX)
 _LARGEST_INDEX = 1 << 26
 _SEEKING = threading.Lock()
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -56,11 +62,15 @@ class ConversationFileError(StrataError):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a state belongs to: the model's fingerprint, the caches' type, and what computed it (told, not required)."""
+    """What a state belongs to: the model's fingerprint, the caches' type, and what computed it (told, not required).
+
+    `drafts`: the engine drafts, so it needs states that the MTP block has read; an engine that does not takes both.
+    """
 
     model: str
     kv: str
     made: str
+    drafts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Saved:
     """A file that fits this engine: its conversation's tokens, the lengths of its states (longest first), its size."""
 
     path: Path
-    tokens: list[int]
+    tokens: Tokens
     lengths: tuple[int, ...]
     size: int
     made: str
@@ -102,7 +112,7 @@ def look(path: Path, origin: Origin) -> Saved:
         lengths = tuple(int(state["length"]) for state in states)
         if tokens.dtype != np.int64 or tokens.shape != (lengths[0],) or any(not 0 < n <= lengths[0] for n in lengths):
             raise _damaged(path, "its lengths do not fit its tokens")
-        return Saved(path, tokens.tolist(), lengths, size, str(index["made"]))
+        return Saved(path, tokens, lengths, size, str(index["made"]))
 
 
 def read(path: Path, origin: Origin, new: Callable[[], S]) -> list[S]:
@@ -130,35 +140,67 @@ def unfinished(directory: Path) -> list[Path]:
 
 
 def _write(file: FileIO, states: Sequence[State], origin: Origin) -> int:
-    at, _ = _write_all(file, bytes(_ALIGN))
+    at = _write_block(file, [memoryview(bytes(_ALIGN))])
     listed = []
     for number, state in enumerate(states):
         sections = []
-        for name, array in state.sections(rows=number == 0):
-            at += _write_all(file, bytes(-at % _ALIGN))[0]
-            size, crcs = _write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            entry = {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": at, "crcs": crcs}
+        for name, section in state.sections(rows=number == 0):
+            at += _write_block(file, [memoryview(bytes(-at % _ALIGN))])
+            offset, crcs = at, []
+            for block in _blocks(_parts(section)):
+                crcs.append(crc32(block))
+                at += _write_block(file, block)
+            entry = {"name": name, "dtype": section.dtype.str, "shape": section.shape, "offset": offset, "crcs": crcs}
             sections.append(entry)
-            at += size
         listed.append({"length": state.length, "sections": sections})
     index = {"model": origin.model, "kv": origin.kv, "made": origin.made, "states": listed}
     text = json.dumps(index, separators=(",", ":")).encode()
-    size, _ = _write_all(file, text)
-    head = _HEADER.pack(_MAGIC, VERSION, 0, 0, 0, at, size, zlib.crc32(text), 0)[:-4]
+    head = _HEADER.pack(_MAGIC, VERSION, 0, 0, 0, at, len(text), zlib.crc32(text), 0)[:-4]
+    at += _write_block(file, [memoryview(text)])
     file.seek(0)
-    _write_all(file, head + struct.pack("<I", zlib.crc32(head)))
-    return at + size
+    _write_block(file, [memoryview(head + struct.pack("<I", zlib.crc32(head)))])
+    return at
 
 
-def _write_all(file: FileIO, data: "bytes | memoryview") -> tuple[int, list[int]]:
-    """Bytes written and the CRC-32 of each block of them."""
-    view, crcs = memoryview(data), []
-    for at in range(0, len(view), _BLOCK):
-        block = view[at : at + _BLOCK]
-        crcs.append(zlib.crc32(block))
-        while len(block):
-            block = block[file.write(block) :]
-    return len(view), crcs
+def _parts(section: Section) -> Sequence[npt.NDArray[np.uint8]]:
+    """The bytes of a section, in C order."""
+    if isinstance(section, Pieces):
+        return section.parts
+    return [np.ascontiguousarray(section).reshape(-1).view(np.uint8)]
+
+
+def _blocks(parts: Sequence[npt.NDArray[np.uint8]]) -> list[list[memoryview]]:
+    """The parts cut into blocks of 4 MiB, the last one shorter; a block is a list of pieces."""
+    blocks: list[list[memoryview]] = []
+    room = 0
+    for part in parts:
+        view = part.data
+        while len(view):
+            if not room:
+                blocks.append([])
+                room = _BLOCK
+            blocks[-1].append(view[:room])
+            room, view = room - len(blocks[-1][-1]), view[room:]
+    return blocks
+
+
+def _write_block(file: FileIO, block: Sequence[memoryview]) -> int:
+    """Write all of a block at the file's position; its bytes."""
+    left = [piece for piece in block if len(piece)]
+    size = sum(map(len, left))
+    while left:
+        done = os.writev(file.fileno(), left[:_PIECES]) if hasattr(os, "writev") else file.write(left[0])
+        left = _after(left, done)
+    return size
+
+
+def _after(pieces: list[memoryview], done: int) -> list[memoryview]:
+    """What is left of pieces after the first `done` bytes."""
+    at = 0
+    while at < len(pieces) and done >= len(pieces[at]):
+        done -= len(pieces[at])
+        at += 1
+    return [pieces[at][done:], *pieces[at + 1 :]] if done else pieces[at:]
 
 
 def _index(file: FileIO, path: Path, origin: Origin) -> tuple[dict[str, Any], int]:
@@ -184,6 +226,11 @@ def _index(file: FileIO, path: Path, origin: Origin) -> tuple[dict[str, Any], in
             raise ConversationFileError(
                 "invalid", f"{path} was saved with another {what}, {index[name]}; this engine runs {mine}."
             )
+    if origin.drafts:
+        try:
+            need_mtp({entry["name"]: entry for entry in index["states"][0]["sections"]})
+        except UsageError as error:
+            raise _unusable(path, error) from None
     return index, size
 
 
@@ -211,43 +258,57 @@ class _Sections(Mapping[str, npt.NDArray[Any]]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        entry = self._entries[name]
-        dtype = np.dtype(entry["dtype"])
-        shape = tuple(int(n) for n in entry["shape"])
-        count = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if dtype.kind not in "iuf" or min(shape, default=0) < 0 or entry["offset"] + count > self._size:
+        shape, dtype = self._kind(name)
+        count = math.prod(shape) * dtype.itemsize
+        if self._entries[name]["offset"] + count > self._size:
             raise _damaged(self._path, f"section {name} does not lie in the file")
         part = name.rpartition(".")[2]
         if part not in self._buffers or len(self._buffers[part]) < count:
             self._buffers[part] = np.empty(count, np.uint8)
-        raw: npt.NDArray[np.uint8] = self._buffers[part][:count]
-        starts, crcs = range(0, count, _BLOCK), list(entry["crcs"])
-        blocks = [raw.data[at : at + _BLOCK] for at in starts]
-        offsets = [entry["offset"] + at for at in starts]
-        if len(crcs) != len(blocks) or not all(self._each(self._good, offsets, blocks, crcs)):
-            raise _damaged(self._path, f"the checksum of section {name} ({bytes_text(count)}) is wrong")
+        raw = self._buffers[part][:count]
+        self.fill(name, Pieces(shape, dtype, [raw]))
         array: npt.NDArray[Any] = raw.view(dtype).reshape(shape)
         return array
 
-    def _good(self, offset: int, block: memoryview, crc: int) -> bool:
+    def fill(self, name: str, target: Pieces) -> None:
+        """Read and check a section into the pieces; ValueError where they are of another shape or type."""
+        target.need(*self._kind(name))
+        entry = self._entries[name]
+        blocks, crcs = _blocks(target.parts), list(entry["crcs"])
+        offsets = range(entry["offset"], entry["offset"] + target.nbytes, _BLOCK)
+        if len(crcs) != len(blocks) or not all(self._each(self._good, offsets, blocks, crcs)):
+            raise _damaged(self._path, f"the checksum of section {name} ({bytes_text(target.nbytes)}) is wrong")
+
+    def _kind(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        entry = self._entries[name]
+        dtype, shape = np.dtype(entry["dtype"]), tuple(int(n) for n in entry["shape"])
+        if dtype.kind not in "iuf" or min(shape, default=0) < 0:
+            raise _damaged(self._path, f"section {name} does not lie in the file")
+        return shape, dtype
+
+    def _good(self, offset: int, block: list[memoryview], crc: int) -> bool:
         """Read one block; whether it is what was written."""
         _read_at(self._file, offset, block, self._path)
-        return zlib.crc32(block) == crc
+        return crc32(block) == crc
 
 
-def _read_at(file: FileIO, offset: int, block: memoryview, path: Path) -> None:
+def _read_at(file: FileIO, offset: int, block: list[memoryview], path: Path) -> None:
     """Fill a block from a place in the file; the file's own position does not matter where the system can do that."""
-    while len(block):
+    left = block
+    while left:
         if hasattr(os, "preadv"):
-            done = os.preadv(file.fileno(), [block], offset)
+            done = os.preadv(file.fileno(), left[:_PIECES], offset)
         else:
             with _SEEKING:
                 file.seek(offset)
-                done = file.readinto(block) or 0
+                done = file.readinto(left[0]) or 0
         if not done:
             raise _damaged(path, "it was cut short while it was read")
-        offset, block = offset + done, block[done:]
+        offset, left = offset + done, _after(left, done)
 
 
 @contextlib.contextmanager
@@ -261,15 +322,21 @@ def _opened(path: Path) -> Iterator[FileIO]:
 
 @contextlib.contextmanager
 def _fitting(path: Path) -> Iterator[None]:
-    """An index that is whole but does not fit: made by another program, or by a mistake."""
+    """A file that is whole but does not fit: of an engine that did not draft, of another program, or by a mistake."""
     try:
         yield
+    except UsageError as error:
+        raise _unusable(path, error) from error
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"its sections do not fit the model ({error})") from error
 
 
 def _damaged(path: Path, why: str) -> ConversationFileError:
     return ConversationFileError("invalid", f"{path} is damaged: {why}.")
+
+
+def _unusable(path: Path, error: UsageError) -> ConversationFileError:
+    return ConversationFileError("invalid", f"{path} cannot be used: {error}")
 
 
 def _os_error(what: str, path: Path, error: OSError) -> ConversationFileError:

@@ -12,6 +12,7 @@ from strata.memory.marks import Why
 from strata.memory.parking import Parking, ParkingLimits
 from strata.memory.policy import Asking, End, GiveWay, PoolFull, Refuse, Skip
 from strata.memory.pool import CHUNK, chunks
+from strata.memory.tokens import Tokens
 from strata.units import bytes_text
 
 log = logs.get("memory")
@@ -73,25 +74,25 @@ class Keeper(Generic[S]):
         else:
             self.books.forget(conversation)
 
-    def revive(self, states: Sequence[S], place: int) -> Conversation[S]:
-        """A conversation of states that are not in the pool yet (there is room); the longest is its end."""
+    def revive(self, tokens: Tokens, states: Sequence[S], place: int) -> Conversation[S]:
+        """A conversation of states not yet in the pool (there is room); the longest, with `tokens`, is its end."""
         books, pool = self.books, self.books.pool
         conversation = books.open(place)
         first = pool.new()
         pool.reserve(first, 0, states[0].length)
         for state in states[1:]:
-            node = books.tree.at(state.tokens)
+            node = books.tree.at(tokens[: state.length])
             if not has_live(node):
                 holder = pool.share(first, state.length)
                 if state.length % CHUNK:
                     pool.reserve(holder, state.length - 1, state.length)
-                node = books.keep(state, holder, Why.TURN, node)
+                node = books.keep(tokens[: state.length], state, holder, Why.TURN, node)
             books.own(conversation, node)
-        node = books.tree.at(states[0].tokens)
+        node = books.tree.at(tokens)
         if has_live(node):
             pool.release(first)
         else:
-            node = books.keep(states[0], first, Why.END, node)
+            node = books.keep(tokens, states[0], first, Why.END, node)
         books.own(conversation, node, end=True)
         return conversation
 
@@ -146,11 +147,11 @@ class Keeper(Generic[S]):
         if conversation.end is None or live_of(conversation.end) not in own:
             books.forget(conversation)  # another conversation ends at the same tokens and stays
             return
-        states = [live.state for live in own]
+        states, tokens = [live.state for live in own], conversation.end.tokens()
         kv = sum(chunks(state.length) if state is states[0] else 1 for state in states) * books.sizes.chunk
         size = kv + sum(books.sizes.state + 8 * state.length for state in states)
         books.forget(conversation)
-        parked = self.parking.park(states, size, conversation.files)
+        parked = self.parking.park(tokens, states, size, conversation.files)
         books.parked(parked)
         log.info(
             "parked %d tokens and %d checkpoints (%s), reused_kv_bytes=%d",

@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
 
+import numpy as np
+
 from strata import logs
+from strata.machine import available_memory
 from strata.memory import files
 from strata.memory.books import Books
 from strata.memory.conversations import MAIN, NOWHERE, Admission, Conversation, SpotNode, has_live, live_of
 from strata.memory.files import ConversationFileError, Origin, S
 from strata.memory.keeper import Keeper, MemoryLimits
-from strata.memory.machine import available_bytes
 from strata.memory.marks import Why
 from strata.memory.parking import Parking
 from strata.memory.policy import Asking, PoolFull, refusal
 from strata.memory.pool import CHUNK, Pool, chunks
 from strata.memory.sizes import Sizes
+from strata.memory.tokens import Tokens, packed
 
 RESERVE = 8
 """Positions reserved with a prompt beyond its own."""
@@ -55,7 +58,7 @@ class Memory(Generic[S]):
         origin: Origin,
         new: Callable[[], S],
         *,
-        available: Callable[[], int] = available_bytes,
+        available: Callable[[], int | None] = available_memory,
     ) -> None:
         self._origin = origin
         self._new = new
@@ -68,15 +71,17 @@ class Memory(Generic[S]):
             self._books.parked(parked)
 
     def admit(
-        self, prompt: list[int], *, keep: bool = True, place: int = NOWHERE, replaces: bool = False
+        self, prompt: Sequence[int] | Tokens, *, keep: bool = True, place: int = NOWHERE, replaces: bool = False
     ) -> Admission[S]:
         """The deepest kept state that the prompt continues (or an empty one), with chunks for the whole prompt.
 
+        An int64 array for a prompt saves the time to make one (a millisecond for 100,000 tokens).
         `keep=False`: a one-shot request (ckpt=0): it gets a copy, nothing is kept of it, no state gives way to one of
         its own. `place`: MAIN, a slot, or NOWHERE; with `replaces` the conversation that stood there is not kept in the
         pool. Raises PoolFull, after which everything is as it was.
         """
         self._parking.collect()
+        prompt = packed(prompt)
         request = _Request(prompt, keep, place, self._keeper.idle_at(place) if replaces and keep else None)
         shared = self._books.tree.common(prompt)
         while True:
@@ -108,7 +113,8 @@ class Memory(Generic[S]):
         state, conversation, keeper = admission.state, admission.conversation, self._keeper
         if not state.length or not keeper.limits.checkpoints or (conversation is None and why is not Why.ROOT):
             return False
-        node = self._books.tree.at(state.tokens)
+        tokens = admission.tokens
+        node = self._books.tree.at(tokens)
         if not has_live(node):
             if conversation is None and not keeper.room():
                 return False
@@ -118,7 +124,7 @@ class Memory(Generic[S]):
             holder = self._pool.share(admission.holder, state.length)
             if partial:
                 self._pool.reserve(admission.holder, state.length, state.length + 1)
-            node = self._books.keep(state.copy(), holder, why, self._books.tree.at(state.tokens))
+            node = self._books.keep(tokens, state.copy(), holder, why, self._books.tree.at(tokens))
             admission.made.append((node, live_of(node)))
         else:
             self._books.tree.touch(node)
@@ -143,12 +149,13 @@ class Memory(Generic[S]):
         self._pool.trim(admission.holder, state.length)
         conversation.active, conversation.gave_way = False, gave_way
         conversation.used = self._books.now()
-        node = self._books.tree.at(state.tokens)
+        tokens = admission.tokens
+        node = self._books.tree.at(tokens)
         if has_live(node):
             self._pool.release(admission.holder)
             self._books.tree.touch(node)
         else:
-            node = self._books.keep(state, admission.holder, Why.END, node)
+            node = self._books.keep(tokens, state, admission.holder, Why.END, node)
         self._books.own(conversation, node, end=True)
         self._keeper.fit(node)
 
@@ -160,11 +167,23 @@ class Memory(Generic[S]):
                 self._books.evict(node)
         self._leave(admission)
 
-    def forget(self, place: int) -> None:
-        """The idle conversation of a place gives way (parked if that is on)."""
-        conversation = self._keeper.idle_at(place)
-        if conversation is not None:
-            self._keeper.give_way(conversation)
+    def move(self, admission: Admission[S], place: int) -> None:
+        """The request, and its conversation, stand at another place; the idle one there gives way."""
+        replaced = self._keeper.idle_at(place)
+        if replaced is not None and place != admission.place:
+            self._keeper.give_way(replaced)
+        admission.place = place
+        if admission.conversation is not None:
+            admission.conversation.place = place
+
+    def stands(self, place: int) -> bool:
+        """Whether an idle conversation stands at a place."""
+        return self._keeper.idle_at(place) is not None
+
+    @property
+    def free(self) -> int:
+        """Chunks of the pool that nobody holds."""
+        return self._pool.free
 
     def save(self, path: Path) -> tuple[int, int]:
         """Write the conversation of the control lines to a session file: tokens, bytes. ConversationFileError."""
@@ -187,7 +206,7 @@ class Memory(Generic[S]):
         states = files.read(path, self._origin, self._new)
         if replaced is not None:
             self._keeper.give_way(replaced)
-        self._keeper.revive(states, MAIN)
+        self._keeper.revive(saved.tokens, states, MAIN)
         self._keeper.fit()
         return saved.lengths[0], saved.size
 
@@ -227,6 +246,7 @@ class Memory(Generic[S]):
             assert all(id(one) in parked and one.lengths[at] == node.length for one, at in spot.parked.items())
             if spot.live is not None:
                 assert spot.live.state.length == node.length, "a kept state moved on"
+                assert np.array_equal(packed(spot.live.state.tokens), node.tokens()), "a state stands at other tokens"
                 assert spot.live.holder not in holders, "two states have one holder"
                 assert books.pool.held(spot.live.holder) == chunks(node.length), "a kept state holds other chunks"
                 holders.add(spot.live.holder)
@@ -308,7 +328,7 @@ class Memory(Generic[S]):
             self._pool.reserve(holder, 0, states[index].length)
             conversation = self._books.open(request.place) if request.keep else None
             return self._seat(request, states[index], holder, conversation)
-        owner = self._keeper.revive(states if with_chain else states[:1], request.place)
+        owner = self._keeper.revive(parked.tokens, states if with_chain else states[:1], request.place)
         owner.files = [*parked.older, *([] if parked.path is None else [parked])]
         self._parking.leave_ram(parked)
         live = self._books.take(owner)
@@ -323,7 +343,7 @@ class Memory(Generic[S]):
         self._pool.reserve(holder, state.length, request.end)
         if request.replaced is not None and request.replaced is not conversation:
             self._keeper.give_way(request.replaced)
-        return Admission(state, state.length, holder, request.place, conversation)
+        return Admission(state, state.length, holder, request.place, conversation, request.prompt)
 
     def _leave(self, admission: Admission[S]) -> None:
         """The admission's state goes; its conversation stays as far as it has other states."""
@@ -340,7 +360,7 @@ class Memory(Generic[S]):
 class _Request(Generic[S]):
     """What is to be admitted; `replaced`: the idle conversation that stood at its place."""
 
-    prompt: list[int]
+    prompt: Tokens
     keep: bool
     place: int
     replaced: Conversation[S] | None

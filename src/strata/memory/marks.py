@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
+from strata.memory.tokens import Tokens, packed
+
 
 class Why(Enum):
     """Why a state is kept."""
@@ -30,7 +34,7 @@ SHARED = 256
 
 
 def marks(
-    prompt: Sequence[int], reused: int, pin: int, marking: Marking, *, shared: int = 0, keep: bool = True
+    prompt: Sequence[int] | Tokens, reused: int, pin: int, marking: Marking, *, shared: int = 0, keep: bool = True
 ) -> dict[int, Why]:
     """Positions after `reused`, ascending, and why the state there is kept; the most lasting reason where two meet.
 
@@ -44,11 +48,11 @@ def marks(
     if keep and marking.every:
         found |= dict.fromkeys(range(marking.every, len(prompt), marking.every), Why.PERIODIC)
     if marking.turn_id is not None:
-        opened = [at for at, token in enumerate(prompt) if token == marking.turn_id]
+        opened = np.flatnonzero(packed(prompt) == marking.turn_id).tolist()
         if keep and opened:
             found[opened[-1]] = Why.TURN
-        # A prompt that opens no second turn after its first has no system prompt to share.
-        if marking.root and reused == 0 and len(opened) > 1 and opened[1] >= marking.root:
+        # A system prompt, a question and the answer's opening: with fewer there is nothing to share.
+        if marking.root and reused == 0 and len(opened) > 2 and opened[1] >= marking.root:
             found[opened[1]] = Why.ROOT
     if keep and pin:
         found[pin] = Why.PIN

@@ -18,10 +18,11 @@ import numpy as np
 
 from strata import logs
 from strata.errors import UsageError
+from strata.machine import available_memory
 from strata.memory import files
 from strata.memory.files import ConversationFileError, Origin, S
-from strata.memory.machine import available_bytes
 from strata.memory.state import State
+from strata.memory.tokens import Tokens, packed
 from strata.units import bytes_text
 
 MOST_WRITES = 2
@@ -53,7 +54,7 @@ class Parked(Generic[S]):
     `older` are files of its earlier turns, which go once it has a file itself.
     """
 
-    tokens: list[int]
+    tokens: Tokens
     lengths: tuple[int, ...]
     size: int
     states: list[S] | None = None
@@ -72,7 +73,7 @@ class Parking(Generic[S]):
         new: Callable[[], S],
         lost: Callable[[Parked[S]], None],
         *,
-        available: Callable[[], int] = available_bytes,
+        available: Callable[[], int | None] = available_memory,
     ) -> None:
         self.limits = limits
         self._origin = origin
@@ -124,12 +125,14 @@ class Parking(Generic[S]):
             log.info("%d parked conversations found in %s (%s)", found, directory, bytes_text(self.disk_bytes))
         return list(self._parked)
 
-    def park(self, states: Sequence[S], size: int, older: Sequence[Parked[S]] = ()) -> Parked[S]:
+    def park(
+        self, tokens: Tokens, states: Sequence[S], size: int, older: Sequence[Parked[S]] = ()
+    ) -> Parked[S]:
         """Keep the states of one conversation (longest first, `size` bytes in RAM); call `fit` after it."""
         for state in states:
             state.settle()
         lengths = tuple(state.length for state in states)
-        parked = Parked(list(states[0].tokens), lengths, size, states=list(states), older=list(older))
+        parked = Parked(tokens, lengths, size, states=list(states), older=list(older))
         self._parked.append(parked)
         return parked
 
@@ -153,7 +156,8 @@ class Parking(Generic[S]):
         begun = time.perf_counter()
         try:
             states = files.read(parked.path, self._origin, self._new)
-            if states[0].tokens != parked.tokens or tuple(s.length for s in states) != parked.lengths:
+            same = np.array_equal(packed(states[0].tokens), parked.tokens)
+            if not same or tuple(s.length for s in states) != parked.lengths:
                 raise ConversationFileError("invalid", f"{parked.path} was replaced by another conversation.")
         except ConversationFileError as error:
             self._say_lost(error)
@@ -205,8 +209,10 @@ class Parking(Generic[S]):
 
     def _too_much(self) -> bool:
         held = [one.size for one in self._parked if one.states is not None and one not in self._writing]
-        over = sum(held) > self.limits.ram_bytes or len(held) > self.limits.slots
-        return over or (bool(held) and self._available() < self.limits.min_free_bytes)
+        if sum(held) > self.limits.ram_bytes or len(held) > self.limits.slots:
+            return True
+        available = self._available() if held else None  # None: unknown, or not asked for
+        return available is not None and available < self.limits.min_free_bytes
 
     def _spill(self, parked: Parked[S]) -> None:
         """From RAM to a file, or lost."""
@@ -283,6 +289,6 @@ def _write(path: Path, states: Sequence[State], origin: Origin) -> tuple[Path, i
     return path, size, max(time.perf_counter() - begun, 1e-9)
 
 
-def _name(tokens: Sequence[int]) -> str:
+def _name(tokens: Tokens) -> str:
     """A file name for a conversation: the same tokens, the same name."""
-    return f"{len(tokens)}-{blake2b(np.array(tokens, np.int64).tobytes(), digest_size=12).hexdigest()}"
+    return f"{len(tokens)}-{blake2b(tokens.tobytes(), digest_size=12).hexdigest()}"

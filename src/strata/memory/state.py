@@ -6,6 +6,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from strata.cpu.pieces import Section
+
 Array = npt.NDArray[np.generic]
 
 
@@ -26,7 +28,7 @@ class State(Protocol):
     def settle(self) -> None:
         """Compute what was left for later, so that reading the state changes nothing any more."""
 
-    def sections(self, *, rows: bool = True) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    def sections(self, *, rows: bool = True) -> Iterator[tuple[str, Section]]:
         """Every array by name. An array is valid until the next is asked for.
 
         `rows=False` leaves out the tokens and the rows of caches, which a longer state of the conversation has too.

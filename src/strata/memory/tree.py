@@ -5,8 +5,12 @@ the last victim at the time of the last use, so that what was once used often ag
 of tokens to read again from the deepest kept state above, so it grows when that one goes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
+
+import numpy as np
+
+from strata.memory.tokens import Tokens, common, packed
 
 V = TypeVar("V")
 SCALE = 2**30  # worth in tokens a GiB, so that integers suffice
@@ -17,7 +21,7 @@ class Node(Generic[V]):
 
     __slots__ = ("_children", "_edge", "_parent", "aged", "length", "number", "pinned", "size", "uses", "value")
 
-    def __init__(self, parent: "Node[V] | None", edge: list[int], length: int) -> None:
+    def __init__(self, parent: "Node[V] | None", edge: Tokens, length: int) -> None:
         self._parent = parent
         self._edge = edge
         self._children: dict[int, Node[V]] = {}
@@ -47,21 +51,21 @@ class Node(Generic[V]):
     def worth(self) -> int:
         return self.aged + self.uses * self.cost * SCALE // self.size
 
-    def tokens(self) -> list[int]:
+    def tokens(self) -> Tokens:
         """The whole sequence."""
-        parts: list[list[int]] = []
+        parts: list[Tokens] = []
         node: Node[V] | None = self
         while node is not None:
             parts.append(node._edge)
             node = node._parent
-        return [token for part in reversed(parts) for token in part]
+        return np.concatenate(parts[::-1])
 
 
 class Tree(Generic[V]):
     """Values at token sequences. The empty sequence is never kept."""
 
     def __init__(self) -> None:
-        self._root: Node[V] = Node(None, [], 0)
+        self._root: Node[V] = Node(None, packed([]), 0)
         self._kept: dict[int, Node[V]] = {}
         self._age = 0
         self._number = 0
@@ -73,29 +77,32 @@ class Tree(Generic[V]):
         """Kept nodes, oldest first."""
         return iter(list(self._kept.values()))
 
-    def at(self, tokens: list[int]) -> Node[V] | None:
+    def at(self, tokens: Sequence[int] | Tokens) -> Node[V] | None:
         """The node kept at exactly these tokens."""
+        tokens = packed(tokens)
         path = self._walk(tokens)
         return path[-1] if path and path[-1].length == len(tokens) and path[-1].value is not None else None
 
-    def path(self, tokens: list[int]) -> list[Node[V]]:
+    def path(self, tokens: Sequence[int] | Tokens) -> list[Node[V]]:
         """Kept nodes whose tokens are a prefix of these (or all of them), shortest first."""
-        return [node for node in self._walk(tokens) if node.value is not None]
+        return [node for node in self._walk(packed(tokens)) if node.value is not None]
 
-    def deepest(self, prompt: list[int]) -> Node[V] | None:
+    def deepest(self, prompt: Sequence[int] | Tokens) -> Node[V] | None:
         """The longest kept proper prefix of a prompt: its last token at least has to be computed."""
         return next((node for node in reversed(self.path(prompt)) if node.length < len(prompt)), None)
 
-    def common(self, prompt: list[int]) -> int:
+    def common(self, prompt: Sequence[int] | Tokens) -> int:
         """How many tokens a prompt has in common with any kept sequence: where they part, or either ends."""
+        prompt = packed(prompt)
         path = self._walk(prompt)
         node = path[-1] if path else self._root
-        child = node._children.get(prompt[node.length]) if node.length < len(prompt) else None
-        return node.length + (0 if child is None else _common(child._edge, prompt, node.length))
+        child = node._children.get(int(prompt[node.length])) if node.length < len(prompt) else None
+        return node.length + (0 if child is None else common(child._edge, prompt[node.length :]))
 
-    def insert(self, tokens: list[int], value: V, *, size: int, pinned: bool = False) -> Node[V]:
+    def insert(self, tokens: Sequence[int] | Tokens, value: V, *, size: int, pinned: bool = False) -> Node[V]:
         """Keep `value` of `size` bytes at these tokens. ValueError for no tokens, and where something is kept."""
-        if not tokens:
+        tokens = packed(tokens)
+        if not len(tokens):
             raise ValueError("no tokens")
         node = self._place(tokens)
         if node.value is not None:
@@ -141,37 +148,38 @@ class Tree(Generic[V]):
                 assert self._kept.get(node.number) is node, "a kept node is not listed"
             for first, child in node._children.items():
                 assert child._parent is node, "a child has another parent"
-                assert child._edge, "an edge is empty"
+                assert len(child._edge), "an edge is empty"
                 assert child._edge[0] == first, "a child is filed under another token"
                 assert child.length == node.length + len(child._edge), "a length is not the sum of its edges"
                 assert child.value is not None or len(child._children) > 1, "a node is neither kept nor a fork"
                 stack.append(child)
         assert kept == set(self._kept), "a listed node is not in the tree"
 
-    def _walk(self, tokens: list[int]) -> list[Node[V]]:
+    def _walk(self, tokens: Tokens) -> list[Node[V]]:
         """Nodes below the root that lie wholly on the path of these tokens."""
         node, found = self._root, []
         while node.length < len(tokens):
-            child = node._children.get(tokens[node.length])
-            if child is None or _common(child._edge, tokens, node.length) < len(child._edge):
+            child = node._children.get(int(tokens[node.length]))
+            if child is None or common(child._edge, tokens[node.length :]) < len(child._edge):
                 break
             found.append(child)
             node = child
         return found
 
-    def _place(self, tokens: list[int]) -> Node[V]:
+    def _place(self, tokens: Tokens) -> Node[V]:
         """The node of these tokens, made where there is none."""
         path = self._walk(tokens)
         node = path[-1] if path else self._root
         if node.length == len(tokens):
             return node
-        child = node._children.get(tokens[node.length])
+        child = node._children.get(int(tokens[node.length]))
         if child is not None:
-            node = self._split(child, _common(child._edge, tokens, node.length))
+            node = self._split(child, common(child._edge, tokens[node.length :]))
             if node.length == len(tokens):
                 return node
-        leaf: Node[V] = Node(node, tokens[node.length :], len(tokens))
-        node._children[tokens[node.length]] = leaf
+        edge = tokens[node.length :].copy()
+        leaf: Node[V] = Node(node, edge, len(tokens))
+        node._children[int(edge[0])] = leaf
         return leaf
 
     def _split(self, child: Node[V], at: int) -> Node[V]:
@@ -179,9 +187,9 @@ class Tree(Generic[V]):
         parent = child._parent
         assert parent is not None
         fork: Node[V] = Node(parent, child._edge[:at], parent.length + at)
-        parent._children[fork._edge[0]] = fork
+        parent._children[int(fork._edge[0])] = fork
         child._edge, child._parent = child._edge[at:], fork
-        fork._children[child._edge[0]] = child
+        fork._children[int(child._edge[0])] = child
         return fork
 
     def _tidy(self, node: Node[V]) -> None:
@@ -194,19 +202,5 @@ class Tree(Generic[V]):
             self._tidy(parent)
             return
         (child,) = node._children.values()
-        child._edge, child._parent = node._edge + child._edge, parent
+        child._edge, child._parent = np.concatenate([node._edge, child._edge]), parent
         parent._children[child._edge[0]] = child
-
-
-def _common(edge: list[int], tokens: list[int], start: int) -> int:
-    """How many tokens of an edge agree with tokens[start:]; whole slices are compared, halved where they differ."""
-    low, high = 0, min(len(edge), len(tokens) - start)
-    if high == len(edge) and edge == tokens[start : start + high]:
-        return high
-    while low < high:
-        middle = (low + high + 1) // 2
-        if edge[low:middle] == tokens[start + low : start + middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from strata import families, logs, settings
-from strata.arithmetic import Reference, bind
+from strata.arithmetic import Reference, Sampling, bind
 from strata.cpu.model import NativeModel
 from strata.errors import FamilyError, UsageError
 from strata.families import Spec
 from strata.model.reference import ReferencePath
 from strata.model.segment import LaneState, Segment
-from strata.weights import Checkpoint, open_checkpoint
+from strata.weights import Checkpoint, fingerprint, open_checkpoint
 
 __all__ = ["KV_TYPES", "LaneState", "Model", "Segment", "load"]
 
@@ -30,7 +31,8 @@ class Model:
     """A loaded model.
 
     `name`, `vocab_size`, `context_length` (tokens), `eos_ids` (tokens that end an answer), `turn_id` (opens a turn;
-    None where the vocabulary has no such token), `can_draft` (it has an MTP block).
+    None where the vocabulary has no such token), `can_draft` (it has an MTP block), `kv` (the caches' type),
+    `computed_by` ("native avx2", "reference": whose bits these are).
     """
 
     def __init__(self, checkpoint: Checkpoint, spec: Spec, path: NativeModel | ReferencePath, context: int) -> None:
@@ -41,6 +43,8 @@ class Model:
         self.vocab_size = spec.vocab_size
         self.context_length = context
         self.can_draft = bool(spec.mtp_layers)
+        self.kv: str = path.kv
+        self.computed_by: str = path.computed_by
         self.eos_ids = _eos_ids(checkpoint)
         self.turn_id = _token_id(checkpoint, "<|im_start|>")
 
@@ -48,6 +52,11 @@ class Model:
     def threads(self) -> int:
         """Threads that compute."""
         return int(self._path.threads)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells these weights from others, 32 hexadecimal digits."""
+        return fingerprint(self._checkpoint)
 
     def new_state(self, drafts: bool = False) -> LaneState:
         """An empty conversation. `drafts`: the MTP block follows it, so that `draft` can be asked."""
@@ -88,6 +97,13 @@ class Model:
         """
         drafts, chances = self._path.draft(states, tokens, depth, least)
         return drafts, chances
+
+    def sample(self, logits: npt.NDArray[np.float32], sampling: Sampling, *, choice: int, position: int) -> int:
+        """Draw the token at `position` from one row of logits (V,); the same for the same (seed, choice, position).
+
+        Raises RequestError on a NaN logit.
+        """
+        return int(self._path.sample(logits, sampling, choice=choice, position=position))
 
 
 def load(

@@ -1,13 +1,14 @@
 """The numpy reference behind the interface of `strata.cpu.model`: drafts by copying, the MTP block without a hurry."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from strata.arithmetic import LaneState, MtpSegment, Reference, Segment
-from strata.arithmetic.sampling import argmax
+from strata.arithmetic.sampling import Sampling, argmax, sample
 from strata.arithmetic.types import F32, I64
 from strata.errors import UsageError
+from strata.model.reference_state import Array, restored, sections, shortened
 
 
 class ReferenceLane:
@@ -60,18 +61,42 @@ class ReferenceLane:
         twin.state, twin.waiting = self.state.copy(), list(self.waiting)
         return twin
 
+    def settle(self) -> None:
+        """The MTP block reads every position whose next token is known: the last alone waits."""
+        self._need_decided()
+        known = len(self.waiting) - 1
+        if known > 0:
+            first = self.length - known
+            with np.errstate(all="ignore"):
+                self._mtp(self.state, self.waiting[:known], self.tokens[first:])
+            self.waiting = self.waiting[known:]
+
+    def sections(self, *, rows: bool = True) -> Iterator[tuple[str, Array]]:
+        """The arrays of `cpu.lane.Lane.sections`, by the same names."""
+        self._need_decided()
+        yield from sections(self.state, self.waiting if self.drafts else None, self._reference.kv, rows=rows)
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Become the conversation of these sections, whichever path saved it; errors as `cpu.lane.Lane.restore`."""
+        reference = self._reference
+        self.state, self.waiting = restored(reference.spec, reference.kv, self.drafts, arrays)
+        self.tentative = []
+
+    def shorter(self, length: int, arrays: Mapping[str, Array]) -> "ReferenceLane":
+        """The state after the first `length` tokens: this one's cache rows, the rest from `sections(rows=False)`."""
+        self._need_decided()
+        twin = ReferenceLane(self._reference, self.drafts)
+        waiting = self.waiting if self.drafts else None
+        twin.state, twin.waiting = shortened(self.state, waiting, length, self._reference.kv, arrays)
+        return twin
+
     def draft(self, token: int, depth: int, vocabulary: int) -> Iterator[tuple[int, float]]:
         """Greedy drafts of what may follow `token`, the next one of the conversation, each with its own chance.
 
         They are chosen among the first `vocabulary` ids.
         """
         assert self.state.mtp is not None
-        self._need_decided()
-        known = len(self.waiting) - 1
-        if known > 0:
-            first = self.length - known
-            self._mtp(self.state, self.waiting[:known], self.tokens[first:])
-            self.waiting = self.waiting[known:]
+        self.settle()
         trial, streams = self.state.copy(), self.waiting[0]
         for _ in range(depth):
             logits, streams = self._mtp(trial, [streams], [token])
@@ -103,8 +128,14 @@ class ReferencePath:
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
+        self.kv = reference.kv
         self.threads = 1
+        self.computed_by = "reference"
         self.draft_vocabulary = reference.spec.vocab_size
+
+    def sample(self, logits: F32, sampling: Sampling, *, choice: int, position: int) -> int:
+        """Draw the token at `position` from one row of logits (V,)."""
+        return sample(logits, sampling, choice=choice, position=position)
 
     def new_lane(self, drafts: bool = False) -> ReferenceLane:
         """An empty conversation; `drafts`: the MTP block follows it."""

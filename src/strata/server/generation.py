@@ -5,47 +5,27 @@ Messages -> the model's chat template -> tokens -> the engine -> tokens -> text,
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, Progress, Resume, Reused, Token
+from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, LogProb, Progress, Resume, Reused, Token
 from strata.errors import RequestError
 from strata.server.failures import EngineUnavailable
+from strata.server.flight import Flight
 from strata.server.reply import Reply
-from strata.server.supervisor import Run
+from strata.server.sampling import Sampling, ValueRangeError
+from strata.server.scores import TokenScore
 from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
+from strata.text.calls import CallArguments, CallOpened
 from strata.text.template import CHATML
 
 REPEAT_LIMIT = 256
 """A reply that says one token this often in a row has lost its thread and is ended."""
-_SEED_ZERO = 0x9E3779B97F4A7C15  # the protocol reads seed 0 as "from the clock", but a client's 0 is a seed
 _RESERVED = ("messages", "add_generation_prompt", "tools")
 _NO_THINKING = ("none", "off", "minimal", "disabled")
 _EFFORTS = {"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh", "max": "xhigh"}
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are drawn. temperature 0: always the likeliest. top_k 0: no limit. seed None: from the clock."""
-
-    temperature: float = 1.0
-    top_p: float = 0.95
-    top_k: int = 20
-    min_p: float = 0.0
-    seed: int | None = None
-
-    def check(self) -> None:
-        """Raises ValueRangeError for the first value that is out of its range."""
-        for name, value, low, high in (
-            ("temperature", self.temperature, 0.0, 100.0), ("top_p", self.top_p, 0.0, 1.0),
-            ("min_p", self.min_p, 0.0, 1.0), ("top_k", self.top_k, 0, 2**31 - 1),
-        ):  # fmt: skip
-            if not (math.isfinite(value) and low <= value <= high):
-                raise ValueRangeError(name, f"{name} must be from {low:g} to {high:g}, not {value!r}.")
-        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
-            raise ValueRangeError("seed", f"seed must fit in 64 bits, not {self.seed}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +33,7 @@ class Ask:
     """What is asked for: a conversation (`messages`), or a `prompt` to be continued as it is.
 
     `max_tokens` None, 0 or -1: what the context has room for. `thinking` None: as the model's template does by itself.
+    `logprobs`: with each token of the answer its log-probability, and those of so many of the likeliest tokens.
     """
 
     messages: Sequence[Mapping[str, Any]] | None = None
@@ -62,6 +43,7 @@ class Ask:
     stop: tuple[str, ...] = ()
     thinking: bool | None = None
     effort: str | None = None
+    logprobs: int | None = None
     template_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -89,7 +71,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The reply is complete. Times in milliseconds; `finish` is "stop" or "length"."""
+    """The reply is complete. Times in milliseconds; `finish` is "stop", "length" or "tool_calls"."""
 
     finish: str
     prompt_tokens: int
@@ -104,7 +86,7 @@ class End:
     stop_string: str | None = None
 
 
-Event = Reading | Piece | End
+Event = Reading | Piece | CallOpened | CallArguments | End
 
 
 class Engine(Protocol):
@@ -114,8 +96,8 @@ class Engine(Protocol):
         """The context length in tokens, when the engine is ready."""
         ...
 
-    def request(self, command: Gen) -> Run:
-        """One request in its turn."""
+    def request(self, command: Gen) -> AbstractAsyncContextManager[Flight]:
+        """One request in its turn; leaving the context early ends it."""
         ...
 
 
@@ -142,9 +124,10 @@ class Generator:
         split = prepared.ask.messages is not None
         reply = Reply(self.tokenizer, prepared.ask.stop, split=split, thinking=prepared.starts_thinking)
         cached = 0
+        score: LogProb | None = None
         async with (
-            self.engine.request(prepared.command) as run,
-            contextlib.aclosing(run.reports()) as reports,
+            self.engine.request(prepared.command) as flight,
+            contextlib.aclosing(flight.reports()) as reports,
         ):
             async for report in reports:
                 match report:
@@ -152,19 +135,25 @@ class Generator:
                         yield Reading(report.reached, report.prompt)
                     case Resume() | Reused():
                         cached = report.tokens
+                    case LogProb():
+                        score = report
                     case Token() if not reply.ended:
-                        for piece in reply.push(report.id):
+                        if prepared.ask.logprobs is not None and score is None:
+                            raise RequestError("logprobs: this engine does not tell log-probabilities; leave it out.")
+                        known = TokenScore(report.id, score.logprob, score.top) if score is not None else None
+                        for piece in reply.push(report.id, known):
                             yield piece
+                        score = None
                         if reply.ended or reply.repeats >= REPEAT_LIMIT:
                             reply.ended = True
-                            run.stop()
+                            flight.stop()
                     case Done():
                         for piece in reply.finish():
                             yield piece
                         yield _end(report, reply, cached)
 
     def _prepare(self, ask: Ask, context: int) -> Prepared:
-        ask.sampling.check()
+        ask.sampling.check(self.tokenizer.size)
         if ask.messages is not None:
             prompt = self._render(ask)
             ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
@@ -184,7 +173,8 @@ class Generator:
         wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
         if wanted is None or wanted < 1:
             raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
-        return Prepared(ask, _command(tuple(ids), min(wanted, room), ask.sampling), context, inside)
+        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys())
+        return Prepared(ask, command, context, inside)
 
     def _render(self, ask: Ask) -> str:
         if self.template is None:
@@ -221,14 +211,6 @@ class Generator:
         return options
 
 
-class ValueRangeError(RequestError):
-    """A value of the request is out of its range; `name` says which."""
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
-
-
 class ContextError(RequestError):
     """The prompt does not fit in the context."""
 
@@ -257,17 +239,6 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         else:
             result.append({**message, "role": role})
     return result
-
-
-def _command(ids: tuple[int, ...], max_new: int, sampling: Sampling) -> Gen:
-    if sampling.temperature <= 0:
-        return Gen(max_new, ids)
-    seed = sampling.seed
-    return Gen(
-        max_new, ids,
-        temperature=float(sampling.temperature), top_p=float(sampling.top_p), top_k=sampling.top_k,
-        min_p=float(sampling.min_p), seed=0 if seed is None else seed % 2**64 or _SEED_ZERO,
-    )  # fmt: skip
 
 
 def _end(done: Done, reply: Reply, cached: int) -> End:

@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strata import logs
 from strata.errors import UsageError
-from strata.server.openai import plain_error
 
 LOG = logs.get("access")
 OPEN_PATHS = frozenset({"/", "/health"})
@@ -133,4 +132,4 @@ def _host_name(host: str) -> str:
 
 def _refuse(status: int, kind: str, code: str, message: str) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse(plain_error(message, kind, code), status, headers)
+    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, headers)

@@ -1,37 +1,23 @@
-"""The OpenAI form of requests, answers and errors (https://platform.openai.com/docs/api-reference/chat).
+"""The OpenAI form of requests and errors (https://platform.openai.com/docs/api-reference/chat).
 
 Fields that this server does not know are allowed: clients send many. Fields that it knows and does not implement are
 refused by name, unless they ask for what happens anyway.
 """
 
-import time
-import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from strata.errors import RequestError, StrataError
-from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable
-from strata.server.generation import Ask, ContextError, End, Sampling, ValueRangeError
-from strata.text import Part, Piece
-
-
-class FieldError(RequestError):
-    """A request field that is wrong or asks for what is not implemented; `param` names it."""
-
-    def __init__(self, message: str, param: str | None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-        self.code = code
-
+from strata.server.generation import Ask
+from strata.server.problem import FieldError, Problem
+from strata.server.sampling import Sampling
 
 # Options that clients may send and that are not implemented, with the values that ask for nothing.
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "n": (1,), "best_of": (1,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
-    "function_call": ("none", "auto"), "response_format": ({"type": "text"},), "logprobs": (False,),
-    "top_logprobs": (0,), "logit_bias": ({},), "presence_penalty": (0,), "frequency_penalty": (0,),
-    "repetition_penalty": (1,), "repeat_penalty": (1, 0), "penalty_last_n": (0, 64), "audio": (), "prediction": (),
+    "function_call": ("none", "auto"), "response_format": ({"type": "text"},), "audio": (), "prediction": (),
     "modalities": (["text"],), "web_search_options": (), "reasoning_budget_tokens": (-1,), "thinking_budget": (-1,),
     "grammar": ("",), "json_schema": (), "guided_json": (), "guided_regex": (), "guided_choice": (),
     "guided_grammar": (), "structured_outputs": (), "ignore_eos": (False,), "min_tokens": (0,),
@@ -39,6 +25,9 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "use_beam_search": (False,), "return_progress": (False,), "strata_mcp": (False,), "strata_checkpoint": (),
     "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
 }  # fmt: skip
+
+
+MOST_LOGPROBS = 20
 
 
 class StreamOptions(msgspec.Struct):
@@ -67,6 +56,14 @@ class ChatRequest(msgspec.Struct):
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_penalty: float | None = None
+    penalty_last_n: int | None = None
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     stop: str | list[str] | None = None
     reasoning_effort: str | None = None
     reasoning: Reasoning | None = None
@@ -116,19 +113,47 @@ def to_ask(request: ChatRequest, defaults: Sampling) -> Ask:
     limit = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
     return Ask(
         messages=[_message(index, message) for index, message in enumerate(request.messages)],
-        sampling=Sampling(
-            temperature=defaults.temperature if request.temperature is None else request.temperature,
-            top_p=defaults.top_p if request.top_p is None else request.top_p,
-            top_k=defaults.top_k if request.top_k is None else max(request.top_k, 0),
-            min_p=defaults.min_p if request.min_p is None else request.min_p,
-            seed=defaults.seed if request.seed is None else request.seed,
-        ),
+        sampling=_sampling(request, defaults),
         max_tokens=limit,
         stop=tuple(stop),
         thinking=thinking,
         effort=effort,
+        logprobs=_logprobs(request),
         template_options=options,
     )
+
+
+def _sampling(request: ChatRequest, defaults: Sampling) -> Sampling:
+    given = {
+        name: value
+        for name in ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
+                     "repetition_penalty", "penalty_last_n")
+        if (value := getattr(request, name)) is not None
+    }  # fmt: skip
+    if request.top_k is not None:
+        given["top_k"] = max(request.top_k, 0)
+    if request.repeat_penalty and request.repetition_penalty is None:
+        given["repetition_penalty"] = request.repeat_penalty
+    if request.logit_bias:
+        given["logit_bias"] = {_token_id(key): value for key, value in request.logit_bias.items()}
+    return replace(defaults, **given)
+
+
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) <= 10):
+        raise FieldError(f"logit_bias: {key!r} is not a token id.", "logit_bias")
+    return int(key)
+
+
+def _logprobs(request: ChatRequest) -> int | None:
+    top = request.top_logprobs or 0
+    if not request.logprobs:
+        if top:
+            raise FieldError("top_logprobs needs logprobs to be true.", "top_logprobs")
+        return None
+    if not 0 <= top <= MOST_LOGPROBS:
+        raise FieldError(f"top_logprobs must be from 0 to {MOST_LOGPROBS}, not {top}.", "top_logprobs")
+    return top
 
 
 def _message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,111 +190,11 @@ def _text(content: Any, where: str, role: str) -> str:
     return "".join(texts)
 
 
-class ChatAnswer:
-    """Formats one reply: the same id, model and time in all its parts."""
-
-    def __init__(self, model: str) -> None:
-        self.id = f"chatcmpl-{uuid.uuid4().hex}"
-        self.model = model
-        self.created = int(time.time())
-
-    def completion(self, pieces: Sequence[Piece], end: End) -> dict[str, Any]:
-        """The whole answer as one object."""
-        message: dict[str, Any] = {"role": "assistant", "content": _joined(pieces, Part.ANSWER)}
-        if reasoning := _joined(pieces, Part.REASONING):
-            message["reasoning_content"] = reasoning
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": end.finish}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(end), **_closing(end)}
-
-    def first(self) -> dict[str, Any]:
-        """The chunk that opens a stream."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def piece(self, piece: Piece) -> dict[str, Any]:
-        """A chunk of text."""
-        return self._chunk({"content" if piece.part is Part.ANSWER else "reasoning_content": piece.text})
-
-    def last(self, end: End, include_usage: bool) -> list[dict[str, Any]]:
-        """The closing chunk, with the usage in it or, where the client asked so, in one of its own after it."""
-        closing = {**self._chunk({}, end.finish), **_closing(end)}
-        if not include_usage:
-            return [{**closing, "usage": usage(end)}]
-        return [closing, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(end)}]
-
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-
-
-def _joined(pieces: Sequence[Piece], part: Part) -> str:
-    return "".join(piece.text for piece in pieces if piece.part is part)
-
-
-def usage(end: End) -> dict[str, Any]:
-    """`usage`: token counts of a reply."""
-    return {
-        "prompt_tokens": end.prompt_tokens,
-        "completion_tokens": end.completion_tokens,
-        "total_tokens": end.prompt_tokens + end.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": end.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": end.reasoning_tokens},
-    }
-
-
-def _closing(end: End) -> dict[str, Any]:
-    return {"timings": timings(end), **({"truncated": True} if end.truncated else {})}
-
-
-def timings(end: End) -> dict[str, Any]:
-    """`timings`, with the names that llama.cpp's server gave them."""
-    read = end.prompt_tokens - end.cached_tokens
-    return {
-        "cache_n": end.cached_tokens,
-        **_speeds("prompt", read, end.prompt_ms),
-        **_speeds("predicted", end.completion_tokens, end.decode_ms),
-        "draft_n": end.drafts_offered,
-        "draft_n_accepted": end.drafts_accepted,
-    }
-
-
-def _speeds(name: str, count: int, ms: float) -> dict[str, Any]:
-    return {
-        f"{name}_n": count,
-        f"{name}_ms": ms,
-        f"{name}_per_token_ms": ms / count if count else 0.0,
-        f"{name}_per_second": 1000 * count / ms if ms > 0 else 0.0,
-    }
-
-
-def error(failure: StrataError) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """HTTP status, body and headers of an error."""
-    status, kind, code, param = 500, "server_error", "internal_error", None
-    retry_after: int | None = None
-    match failure:
-        case ContextError():
-            status, kind, code, param = 400, "invalid_request_error", "context_length_exceeded", "messages"
-        case FieldError():
-            status, kind, code, param = 400, "invalid_request_error", failure.code or "invalid_value", failure.param
-        case ValueRangeError():
-            status, kind, code, param = 400, "invalid_request_error", "invalid_value", failure.name
-        case RequestError():
-            status, kind, code = 400, "invalid_request_error", "invalid_value"
-        case EngineRefused() if failure.about_request:
-            status, kind, code = 400, "invalid_request_error", failure.code
-        case EngineUnavailable() | EngineDied() | EngineStalled():
-            status, kind, code, retry_after = 503, "engine_error", failure.code, failure.retry_after_s
-        case EngineRefused():
-            status, kind, code, retry_after = 500, "engine_error", failure.code, failure.retry_after_s
-            status = 503 if code == "kv_pool_full" else 500
-    detail: dict[str, Any] = {"message": str(failure), "type": kind, "param": param, "code": code}
-    if retry_after is not None:
-        detail["retry_after"] = retry_after
-    return status, {"error": detail}, {} if retry_after is None else {"Retry-After": str(retry_after)}
-
-
-def plain_error(message: str, kind: str, code: str) -> dict[str, Any]:
-    """An error body that no StrataError stands behind (unknown path, wrong key)."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+def error(problem: Problem) -> dict[str, Any]:
+    """The body of an error."""
+    detail: dict[str, Any] = {
+        "message": problem.message, "type": problem.kind, "param": problem.param, "code": problem.code,
+    }  # fmt: skip
+    if problem.retry_after_s is not None:
+        detail["retry_after"] = problem.retry_after_s
+    return {"error": detail}

@@ -1,7 +1,8 @@
 """One reply as its tokens arrive: text, thinking and answer apart, stop strings, and what the counters need."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from strata.server.scores import Scores, TokenScore
 from strata.text import Detokenizer, Part, Piece, ReasoningSplitter, StopStrings, Tokenizer
 
 
@@ -14,9 +15,12 @@ class Reply:
     def __init__(
         self, tokenizer: Tokenizer, stop: Sequence[str], *, split: bool = True, thinking: bool = False
     ) -> None:
+        self._tokenizer = tokenizer
         self._text = Detokenizer(tokenizer)
         self._splitter = ReasoningSplitter(thinking) if split else None
         self._stop = StopStrings(stop)
+        self._scores = Scores()
+        self._thought = thinking
         self._last = -1
         self.tokens = 0
         self.reasoning_tokens = 0
@@ -30,33 +34,54 @@ class Reply:
         """The stop string that ended the reply."""
         return self._stop.matched
 
-    def push(self, token_id: int) -> list[Piece]:
+    def push(self, token_id: int, score: TokenScore | None = None) -> list[Piece]:
         """The pieces of text that this token completes."""
         self.tokens += 1
         self.repeats = self.repeats + 1 if token_id == self._last else 1
         self._last = token_id
-        thinking = self._splitter is not None and self._splitter.thinking
+        thinking = self._thinking
         self.reasoning_tokens += thinking
-        return self._shown(self._text.push(token_id))
+        text = self._text.push(token_id)
+        pieces = self._split(text)
+        if score is not None:
+            self._keep(score, text, pieces, thinking)
+        return self._through_stop(pieces)
 
     def finish(self) -> list[Piece]:
         """What was held back, at the end of the reply."""
-        rest = self._splitter.finish() if self._splitter is not None else []
-        pieces = self._through_stop(rest)
+        shown = self._through_stop(self._splitter.finish() if self._splitter is not None else [])
         if self._stop.matched is None and (held := self._stop.finish()):
-            pieces.append(Piece(Part.ANSWER, held))
-        return pieces
+            shown += self._scores.attach([Piece(Part.ANSWER, held)])
+        return shown
 
-    def _shown(self, text: str) -> list[Piece]:
+    @property
+    def _thinking(self) -> bool:
+        return self._splitter is not None and self._splitter.thinking
+
+    def _split(self, text: str) -> list[Piece]:
         if not text:
             return []
-        return self._through_stop(self._splitter.push(text) if self._splitter else [Piece(Part.ANSWER, text)])
+        return self._splitter.push(text) if self._splitter is not None else [Piece(Part.ANSWER, text)]
 
-    def _through_stop(self, pieces: Iterable[Piece]) -> list[Piece]:
+    def _keep(self, score: TokenScore, text: str, pieces: Sequence[Piece], was_thinking: bool) -> None:
+        """Keep a token's score if the token is part of the answer, or may turn out to be."""
+        self._thought = self._thought or was_thinking or self._thinking
+        answers = any(piece.part is Part.ANSWER for piece in pieces)
+        blank_after_thinking = bool(text) and self._thought
+        of_format = not answers and (was_thinking or self._thinking or blank_after_thinking)
+        if of_format or was_thinking:
+            self._scores.drop()
+        if not of_format and not self._tokenizer.is_silent(score.id):
+            self._scores.add(score)
+
+    def _through_stop(self, pieces: Sequence[Piece]) -> list[Piece]:
         shown = []
         for piece in pieces:
-            text = self._stop.push(piece.text) if piece.part is Part.ANSWER else piece.text
+            text = piece.text
+            if piece.part is Part.ANSWER:
+                self._scores.receive(text)
+                text = self._stop.push(text)
             if text:
                 shown.append(Piece(piece.part, text))
         self.ended = self.ended or self._stop.matched is not None
-        return shown
+        return self._scores.attach(shown)

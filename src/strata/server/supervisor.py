@@ -1,20 +1,23 @@
-"""Keeps one engine process running and gives it to one request at a time.
+"""Keeps one engine process running and gives its places to requests, first come, first served.
 
-A request's way: it waits for its turn, then for the engine to be ready; its command is sent; its reports are read until
-DONE or ERR. Whatever goes wrong on the way ends the request with an error that says so: it never waits without a limit.
+A request's way: it waits for a place, which there is when the engine is ready; its command is sent; its reports are
+read until DONE or a refusal. Whatever goes wrong on the way ends the request with an error that says so: it never
+waits without a limit.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
 
 from strata import logs
-from strata.engine.protocol import Done, Err, Gen, Progress, Report, Stop
+from strata.engine.protocol import Gen
 from strata.errors import EngineError
-from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable
+from strata.server.exchange import Exchange
+from strata.server.failures import EngineUnavailable
+from strata.server.flight import Flight
 from strata.server.process import EngineProcess, StartRefused
 from strata.server.turns import Turns
 
@@ -33,6 +36,8 @@ class Limits:
     slowest_prompt: float = 50.0
     """Tokens per second below which a prompt counts as not being read; longer prompts get more silence."""
     max_waiting: int = 1024
+    max_in_flight: int = 1024
+    """Requests that an engine with lanes is given at once; it has a queue of its own."""
 
 
 class State(Enum):
@@ -45,45 +50,60 @@ class State(Enum):
 
 
 class Supervisor:
-    """Starts the engine, starts it again when it ends, and hands it out through `request`."""
+    """Starts the engine, starts it again when it ends, and hands it out through `request`.
+
+    `parallel`: how many requests the engine is given at once; None leaves that to the engine. An engine without lanes
+    is given one at a time.
+    """
 
     def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        parallel: int | None = None,
     ) -> None:
         self.command = tuple(command)
         self.limits = limits or Limits()
+        self.parallel = parallel
         self.state = State.STARTING
         self.restarts = 0
         self._env = env
         self._turns = Turns(self.limits.max_waiting)
-        self._process: EngineProcess | None = None
+        self._exchange: Exchange | None = None
         self._failure: EngineError | None = None
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._current: Run | None = None
         self._failed_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their turn."""
+        """Requests that wait for a place."""
         return self._turns.waiting
 
     @property
     def running(self) -> int:
-        """Requests in progress (0 or 1)."""
-        return int(self._turns.taken)
+        """Requests that the engine has."""
+        return self._turns.taken
+
+    @property
+    def serving(self) -> int | None:
+        """How many requests the engine is given at once; None: as many as it takes."""
+        if self._exchange is not None and not self._exchange.by_lanes:
+            return 1
+        return self.parallel
 
     @property
     def info(self) -> Mapping[str, int | str]:
         """What the engine said in its INFO line; empty while none is ready."""
-        return self._process.info if self._process is not None and self.state is State.READY else {}
+        return self._exchange.process.info if self._exchange is not None and self.state is State.READY else {}
 
     @property
     def pid(self) -> int | None:
         """The process id of the engine that is ready."""
-        return self._process.pid if self._process is not None and self.state is State.READY else None
+        return self._exchange.process.pid if self._exchange is not None and self.state is State.READY else None
 
     @property
     def failure(self) -> EngineError | None:
@@ -106,11 +126,24 @@ class Supervisor:
 
     async def context(self) -> int:
         """The engine's context length in tokens, as soon as it is ready. Raises EngineUnavailable when it cannot be."""
-        return (await self._ready()).max_context
+        while True:
+            self._summon()
+            if self.state is State.READY and self._exchange is not None and self._exchange.alive:
+                return self._exchange.process.max_context
+            await self._changed.wait()
 
-    def request(self, command: Gen) -> "Run":
-        """One request, to be used as `async with supervisor.request(gen) as run: async for report in run.reports()`."""
-        return Run(self, command)
+    @contextlib.asynccontextmanager
+    async def request(self, command: Gen) -> AsyncIterator[Flight]:
+        """One request: `async with supervisor.request(gen) as flight: async for report in flight.reports()`.
+
+        Leaving early stops it; the engine ends it in the background.
+        """
+        exchange = await self._place()
+        flight = exchange.open(command)
+        try:
+            yield flight
+        finally:
+            flight.abandon()
 
     def begin_drain(self, stop_after_s: float | None = None) -> None:
         """Refuse those who wait and all who come; what is in progress goes on, for `stop_after_s` at most."""
@@ -118,39 +151,43 @@ class Supervisor:
         error.retry_after_s = None
         self._turns.close(error)
         if stop_after_s is not None:
-            asyncio.get_running_loop().call_later(stop_after_s, self._stop_current)
-
-    def _stop_current(self) -> None:
-        if self._current is not None:
-            self._current.stop()
+            asyncio.get_running_loop().call_later(stop_after_s, self._stop_all)
 
     async def close(self) -> None:
-        """End the engine and everything that belongs to it, a request in progress too."""
+        """End the engine and everything that belongs to it, requests in progress too."""
         self.begin_drain()
-        self._stop_current()
+        self._stop_all()
         self.state = State.CLOSED
-        tasks = [task for task in (self._keeper, *self._tasks) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
         self._announce()
-        if self._process is not None:
-            await self._process.quit(self.limits.quit_s)
+        if self._exchange is not None:
+            await self._exchange.process.quit(self.limits.quit_s)
+            await self._exchange.ended()
 
-    async def _ready(self) -> EngineProcess:
-        if self.state is not State.CLOSED:
-            self.launch()
+    def _stop_all(self) -> None:
+        if self._exchange is not None:
+            self._exchange.stop_all()
+
+    async def _place(self) -> Exchange:
         while True:
-            if self.state is State.CLOSED:
-                raise EngineUnavailable("The server is shutting down.")
-            if self.state is State.FAILED:
-                if time.monotonic() - self._failed_at < self.limits.retry_pause_s:
-                    raise EngineUnavailable(f"The engine is not running: {self._failure}")
-                self.state = State.STARTING
-                self._wake.set()
-            if self.state is State.READY and self._process is not None and self._process.running:
-                return self._process
-            await self._changed.wait()
+            self._summon()
+            await self._turns.acquire()
+            if self._exchange is not None and self._exchange.alive:
+                return self._exchange
+            self._turns.release()  # the engine ended in the very moment that it had a place
+
+    def _summon(self) -> None:
+        """See to it that the engine runs or is being started. Raises EngineUnavailable if that is not to be."""
+        if self.state is State.CLOSED:
+            raise EngineUnavailable("The server is shutting down.")
+        self.launch()
+        if self.state is State.FAILED:
+            if time.monotonic() - self._failed_at < self.limits.retry_pause_s:
+                raise EngineUnavailable(f"The engine is not running: {self._failure}")
+            self.state = State.STARTING
+            self._wake.set()
 
     def _announce(self) -> None:
         """Wake everybody who waits for a change of the state."""
@@ -162,22 +199,31 @@ class Supervisor:
             try:
                 process = await self._bring_up()
             except EngineError as error:
-                LOG.error("%s", error)
-                self._failure, self._failed_at = error, time.monotonic()
-                self.state = State.FAILED
-                self._wake.clear()
-                self._announce()
+                self._fail(error)
                 await self._wake.wait()
                 continue
-            self._process, self._failure, self.state = process, None, State.READY
+            limits = self.limits
+            exchange = Exchange(
+                process, self._turns, silence_s=limits.silence_s, slowest_prompt=limits.slowest_prompt
+            )
+            self._exchange, self._failure, self.state = exchange, None, State.READY
+            self._turns.open((self.parallel or limits.max_in_flight) if exchange.by_lanes else 1)
             self._announce()
-            await process.wait()
+            await exchange.ended()
             self.state = State.STARTING
             self.restarts += 1
             LOG.warning("the engine %s; starting it again", process.ending())
-            if not process.requests:
+            if not exchange.requests:
                 # It fell over by itself: no request to blame, so trying at once would only spin.
-                await asyncio.sleep(self.limits.retry_pause_s)
+                await asyncio.sleep(limits.retry_pause_s)
+
+    def _fail(self, error: EngineError) -> None:
+        LOG.error("%s", error)
+        self._failure, self._failed_at = error, time.monotonic()
+        self.state = State.FAILED
+        self._wake.clear()
+        self._turns.refuse(EngineUnavailable(f"The engine is not running: {error}"))
+        self._announce()
 
     async def _bring_up(self) -> EngineProcess:
         tries = self.limits.start_tries
@@ -199,101 +245,3 @@ class Supervisor:
                 LOG.warning("start %d of %d failed, next in %g s: %s", attempt, tries, pause, error)
                 await asyncio.sleep(pause)
         raise EngineUnavailable("The engine was not started.")
-
-    def _finish_in_background(self, process: EngineProcess) -> None:
-        """Hold the turn until the engine has ended a request that nobody reads any more."""
-        task = asyncio.create_task(self._finish(process))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _finish(self, process: EngineProcess) -> None:
-        try:
-            process.write(Stop())
-            while not isinstance(await process.next_report(self.limits.silence_s, "ending a request"), Done | Err):
-                pass
-        except EngineError as error:
-            LOG.warning("%s", error)
-        finally:
-            self._turns.release()
-
-
-class Run:
-    """One request on the engine. Leaving the `async with` early stops it and frees the engine for the next."""
-
-    def __init__(self, supervisor: Supervisor, command: Gen) -> None:
-        self._supervisor = supervisor
-        self._command = command
-        self._process: EngineProcess | None = None
-        self._ended = False
-        self._tokens = 0
-
-    async def __aenter__(self) -> "Run":
-        turns = self._supervisor._turns
-        await turns.acquire()
-        try:
-            self._process = await self._supervisor._ready()
-            self._process.begin()
-            self._process.write(self._command)
-            self._supervisor._current = self
-            silence = self._supervisor.limits.silence_s
-            try:
-                async with asyncio.timeout(silence or None):
-                    await self._process.drain()
-            except TimeoutError:
-                self._process.kill()
-                raise EngineStalled(
-                    f"The engine did not read its input for {silence:g} s, so it was killed and is being restarted."
-                ) from None
-        except BaseException:
-            if self._process is None:
-                turns.release()
-            else:
-                self._supervisor._finish_in_background(self._process)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._supervisor._current = None
-        if self._ended or self._process is None:
-            self._supervisor._turns.release()
-        else:
-            self._supervisor._finish_in_background(self._process)
-
-    def stop(self) -> None:
-        """Ask the engine to end the request at its next window; DONE follows in `reports`."""
-        if self._process is not None and not self._ended:
-            self._process.write(Stop())
-
-    async def reports(self) -> AsyncGenerator[Report, None]:
-        """The engine's lines up to and with DONE. Raises EngineRefused, EngineDied or EngineStalled."""
-        process, limits = self._process, self._supervisor.limits
-        if process is None:
-            raise EngineUnavailable("The request was not sent.")
-        prompt = len(self._command.ids)
-        extra, last_ms = prompt / limits.slowest_prompt, 0.0
-        while True:
-            silence = limits.silence_s + extra if limits.silence_s else 0.0
-            try:
-                report = await process.next_report(silence, self._doing(prompt))
-            except (EngineDied, EngineStalled):
-                self._ended = True
-                raise
-            if isinstance(report, Err):
-                self._ended = True
-                raise EngineRefused(report.reason)
-            if isinstance(report, Progress):
-                extra, last_ms = 3 * max(0.0, report.ms - last_ms) / 1000, report.ms
-            elif not isinstance(report, Done):
-                self._tokens += report.WORD == "T"
-                extra = extra if self._tokens == 0 else 0.0
-            self._ended = isinstance(report, Done)
-            yield report
-            if self._ended:
-                return
-
-    def _doing(self, prompt: int) -> str:
-        if self._tokens:
-            return f"writing this reply (after {self._tokens} tokens)"
-        return f"reading this request's prompt of {prompt} tokens"

@@ -6,8 +6,9 @@
 """
 
 from strata.weights.checkpoint import Checkpoint, TensorInfo
+from strata.weights.fingerprint import fingerprint
 from strata.weights.gguf import open_gguf
 from strata.weights.opening import open_checkpoint
 from strata.weights.safetensors import open_safetensors
 
-__all__ = ["Checkpoint", "TensorInfo", "open_checkpoint", "open_gguf", "open_safetensors"]
+__all__ = ["Checkpoint", "TensorInfo", "fingerprint", "open_checkpoint", "open_gguf", "open_safetensors"]

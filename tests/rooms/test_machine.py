@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.cpu.memory import available_memory
+from strata.machine import available_memory
 
 MIB = 2**20
 
@@ -27,6 +27,21 @@ def test_the_machine_alone(machine):
 
 def test_unknown_without_meminfo(tmp_path):
     assert available_memory(tmp_path) is None
+    tree(tmp_path, {"proc/meminfo": "MemTotal: 4096000 kB\n"})
+    assert available_memory(tmp_path) is None
+
+
+def test_this_machine_has_some():
+    available = available_memory()
+    assert available is None or 0 < available < 2**50
+
+
+def test_a_group_without_a_limit_does_not_count(machine):
+    tree(machine, {
+        "proc/self/cgroup": "0::/\n",
+        "sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/memory.current": f"{900 * MIB}\n",
+    })  # fmt: skip
+    assert available_memory(machine) == 1000 * MIB
 
 
 def test_a_group_of_version_2_counts_its_files_as_free(machine):

@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from strata.weights import Checkpoint
+from strata.weights.checkpoint import Checkpoint
 
 _SAMPLE = 4096
 

@@ -1,0 +1,27 @@
+"""What the HTTP application serves, and what it counts."""
+
+import time
+from dataclasses import dataclass, field
+
+from strata.server.generation import Generator
+from strata.server.guard import Access
+from strata.server.supervisor import Supervisor
+
+
+@dataclass
+class Service:
+    """A model's generator, its supervised engine, and how it may be reached. Times in seconds, sizes in bytes.
+
+    `settle_s`: how long an answer that streams may wait for its first event before its status is sent.
+    """
+
+    generator: Generator
+    engine: Supervisor
+    access: Access = Access()
+    keep_alive_s: float = 10.0
+    settle_s: float = 1.0
+    body_limit: int = 256 * 2**20
+    body_s: float = 120.0
+    started: float = field(default_factory=time.time)
+    requests: int = 0
+    """Requests that reached the engine's queue."""

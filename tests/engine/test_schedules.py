@@ -1,0 +1,86 @@
+"""Random schedules (`schedules`), on a fake model by the thousand and on the shipped one, each against itself alone.
+
+`pytest tests/engine/test_schedules.py --schedule-minutes 60` runs new ones for an hour.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from engine_fakes import TURN, FakeModel
+from schedules import Schedule, alone
+
+import strata
+from strata.model import Model, Segment, load
+
+
+class FakeWorld:
+    """The model of hashes: thousands of windows a second."""
+
+    context = 600
+    turn = TURN
+    words = range(40)
+
+    def __init__(self) -> None:
+        self.model = FakeModel(self.context)
+
+    def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
+        return alone(FakeModel(self.context), prompt, count, keys, self.context)
+
+
+class Watched:
+    """A real model that calls `before` at each window."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.before = lambda rows: None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def forward(self, segments: Sequence[Segment]) -> object:
+        self.before(sum(len(segment.tokens) for segment in segments))
+        return self._model.forward(segments)
+
+
+class DemoWorld:
+    """The shipped model in C++: everything but the fakes."""
+
+    context = 600
+
+    def __init__(self) -> None:
+        model = load(Path(strata.__file__).parent / "data" / "strata-demo.gguf", context=self.context, threads=1)
+        self.model = Watched(model)
+        assert model.turn_id is not None
+        self.turn = model.turn_id
+        self.words = range(300, 360)
+
+    def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
+        return alone(self.model._model, prompt, count, keys, self.context)
+
+
+def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float) -> dict[str, int]:
+    """Run `known` schedules (a minute at most), or new ones for so long; what happened in all of them."""
+    seed = int(time.time()) if minutes else 0
+    end, most, first = time.monotonic() + 60 * (minutes or 1.0), 10**9 if minutes else known, seed
+    happened: dict[str, int] = {}
+    while time.monotonic() < end and seed < first + most:
+        schedule = Schedule(world, seed, directory / str(seed))
+        schedule.run()
+        for name, count in schedule.counts.items():
+            happened[name] = happened.get(name, 0) + count
+        seed += 1
+    return happened
+
+
+def test_schedules_of_a_fake_model(tmp_path: Path, schedule_minutes: float) -> None:
+    happened = lives(FakeWorld(), tmp_path, 150, schedule_minutes / 2)
+    assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
+
+
+@pytest.mark.slow
+def test_schedules_of_the_shipped_model(tmp_path: Path, schedule_minutes: float) -> None:
+    happened = lives(DemoWorld(), tmp_path, 12, schedule_minutes / 2)
+    assert happened["resumed"] > 5
+    assert happened["drafts"] > 0
