@@ -1,8 +1,8 @@
 """What drafts gain: `python -m benchmarks.drafts [MODEL] [--lanes 1 4] [--temperatures 0 0.8] [--rounds N]`.
 
 Serves the same conversations without drafts, with those of the MTP block, with those from history, and with both,
-alone and several at once, by the scheduler that an engine uses. The sides take turns in every round, so ratios hold on a
-shared machine; all of them have to give the same tokens. Prints a table, and JSON as the last line.
+alone and several at once, by the scheduler that an engine uses. The sides take turns in every round, so ratios hold on
+a shared machine; all of them have to give the same tokens. Prints a table, and JSON as the last line.
 """
 
 import argparse
@@ -197,7 +197,8 @@ def conversations(path: Path, tokens: int, count: int) -> dict[str, list[Convers
     names = checkpoint.metadata["tokenizer.ggml.tokens"]
     if "<|im_start|>" not in names:
         draw = random.Random(1)
-        jobs = [Conversation([draw.randrange(1, len(names) - 1) for _ in range(64)], tokens, False) for _ in range(count)]
+        prompts = [[draw.randrange(1, len(names) - 1) for _ in range(64)] for _ in range(count)]
+        jobs = [Conversation(prompt, tokens, False) for prompt in prompts]
         return {"random": jobs}
     tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
     text = tokenizer.encode(TEXT.read_text(encoding="utf-8"), parse_special=True)

@@ -129,8 +129,8 @@ class CostModel:
         )
 
     def rows_seconds(self, rows: float) -> float:
-        """The fixed price, that of `rows` rows (an expected number: in between), and the further costs expected of them;
-        0 for no rows."""
+        """The fixed price, that of `rows` rows (in between, if it is an expected number), and the further costs
+        expected of them; 0 for no rows."""
         whole = int(rows)
         if whole != rows:
             low = self.rows_seconds(whole)

@@ -191,7 +191,8 @@ class Scheduler:
         seconds = self.costs.seconds(work)
         decode_s = max(0.0, window.decode_s + seconds - window.seconds)
         return Window(
-            tuple(turns), work, seconds, decode_s, window.prompt_rows, window.matched, window.trial_s, window.least, offered
+            tuple(turns), work, seconds, decode_s, window.prompt_rows, window.matched, window.trial_s, window.least,
+            offered,
         )
 
     def measured(
@@ -307,7 +308,7 @@ class Scheduler:
         same = self._last
         if same is not None and len(same[0]) == len(candidates) == len(same[1].drafts):
             known = self._known
-            if all([lane in known and known[lane][1] is one for lane, one in same[0].items()]):  # as it was planned, for all of them
+            if all(lane in known and known[lane][1] is one for lane, one in same[0].items()):
                 return same[1]
         plan = allocate(candidates, self.costs, self._longest_s(), self.policy.most_rows, self._shape)
         self._shape = plan.shape

@@ -91,7 +91,7 @@ class Model:
     def draft_chains(
         self, states: Sequence[LaneState], tokens: Sequence[int], depth: int, least: Sequence[float]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """`draft`, with what the MTP block says of the chance that its drafts stand up to there, fp32 of the same shape.
+        """`draft`, with the chance that the MTP block gives them to stand up to there, fp32 of the same shape.
 
         A chain of states[i] ends (-1, and 0, from there on) before that chance falls below least[i].
         """
