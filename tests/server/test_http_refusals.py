@@ -29,8 +29,8 @@ def running(shared: Any) -> Any:
     ("option", "value"),
     [
         ("n", 2), ("tools", [{"type": "function", "function": {"name": "f"}}]), ("tool_choice", "required"),
-        ("response_format", {"type": "json_object"}), ("functions", [{"name": "f"}]),
-        ("modalities", ["text", "audio"]), ("guided_regex", "a+"),
+        ("functions", [{"name": "f"}]),
+        ("modalities", ["text", "audio"]),
         ("reasoning_budget_tokens", 100), ("ignore_eos", True),
     ],
 )  # fmt: skip

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from demo_server import demo_server
 
 from strata.cli.defaults import demo_model
 from strata.cli.model import read_card
@@ -37,17 +37,8 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    command = [sys.executable, "-m", "strata.cli", "serve", "--port", "0", "--threads", "1",
-               "--model", str(demo_model()), "--context", "2048"]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        try:
-            url = re.search(r"http://\S+", child.stdout.readline())
-            assert url is not None
-            yield Server(url.group(), child.pid)
-        finally:
-            child.send_signal(signal.SIGINT)
-            assert child.wait(30) == 0
+    with demo_server() as (url, pid):
+        yield Server(url, pid)
 
 
 def connect(server: Server) -> openai.AsyncOpenAI:

@@ -105,7 +105,7 @@ def test_failures_say_why_and_the_next_request_works(
 
 def test_those_who_wait_survive_a_crash(fake: Any, helpers: Any) -> None:
     async def main() -> None:
-        async with helpers["supervised"](fake) as engine:
+        async with helpers["supervised"](fake, parallel=1) as engine:
             dying = asyncio.create_task(answer(engine, "die"))
             await asyncio.sleep(0.01)
             others = [asyncio.create_task(answer(engine, f"say {n}")) for n in range(10)]

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from strata import logs, settings
 from strata.cli.defaults import demo_model
+from strata.engine.opening import tokenizer_of
 from strata.server.generation import Ask, Event, Generator
 from strata.server.sampling import Sampling
 from strata.server.supervisor import Limits, Supervisor
@@ -55,10 +56,7 @@ def parameters(checkpoint: Checkpoint) -> int:
 def read_card(path: Path) -> ModelCard:
     """Open a model file for its tokenizer and size. Raises WeightsError."""
     with open_checkpoint(path) as checkpoint:
-        if checkpoint.kind == "gguf":
-            tokenizer = Tokenizer.from_metadata(checkpoint.metadata, path.name)
-        else:
-            tokenizer = Tokenizer.from_directory(path if path.is_dir() else path.parent)
+        tokenizer = tokenizer_of(checkpoint, path)
         nbytes = sum(info.nbytes for info in checkpoint.tensors.values())
         return ModelCard(model_name(path), path, tokenizer, parameters(checkpoint), nbytes)
 

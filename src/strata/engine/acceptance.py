@@ -7,6 +7,8 @@ are not tried fade, so that what once failed is tried again, seldom.
 
 from dataclasses import dataclass, field
 
+from strata.engine.lookup import FORCED
+
 BELIEF = 0.6
 DEEPER = 0.9
 WEIGHT_OF_BELIEF = 2.0
@@ -16,11 +18,12 @@ ALL_MEMORY = 0.995
 FADING = 0.998
 
 MTP = "mtp"
-_MATCHES = (4, 6, 9, 17)
+_MATCHES = (4, 6, 9, 17, FORCED)
 
 
 def lookup_source(matched: int) -> str:
-    """The source of drafts found behind a match of `matched` tokens: longer matches have their own statistics."""
+    """The source of drafts found behind a match of `matched` tokens: longer matches have their own statistics, and
+    so have tokens that a grammar forces."""
     return f"lookup{sum(matched >= least for least in _MATCHES)}"
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from strata.arithmetic.penalties import Penalties, Recent
 from strata.arithmetic.sampling import Sampling
-from strata.engine.lookup import NOTHING, Lookup, Proposal
+from strata.engine.constraint import Constraint
+from strata.engine.lookup import FORCED, NOTHING, Lookup, Proposal
 from strata.engine.protocol import CONTEXT_RESERVE, Gen
 from strata.engine.scheduler import Demand
 from strata.errors import RequestError
@@ -71,6 +72,7 @@ class Lane:
         *,
         seed: int,
         marks: "Mapping[int, Why] | None" = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self.number = number
         self.request = request
@@ -87,6 +89,7 @@ class Lane:
         )  # fmt: skip
         self.recent = Recent(request.penalty_last_n if self.penalties.looks_back else 0, self.tokens)
         self.marks = dict(marks or {})
+        self.constraint = constraint
         self.offered = self.stood = 0
         self._context = ends.context
         self._eos_ids = ends.eos_ids.union(request.stop_ids)
@@ -124,12 +127,18 @@ class Lane:
         return Demand(self.number, held, known, pause, reading=True)
 
     def _found(self, depth: int) -> Proposal:
-        """Drafts from the lane's own history, once it is indexed."""
+        """Drafts that a grammar forces, or those from the lane's own history, once it is indexed."""
         if depth < 1:
             return NOTHING
+        if self.constraint is not None and (forced := self.constraint.forced(depth)):
+            return Proposal(forced, FORCED)
         at = len(self._history)
         self._history.extend(self.tokens[at : at + INDEXED_A_WINDOW])
-        return self._history.draft(depth) if len(self._history) == len(self.tokens) else NOTHING
+        found = self._history.draft(depth) if len(self._history) == len(self.tokens) else NOTHING
+        if self.constraint is None or not found.tokens:
+            return found
+        fitting = tuple(self.constraint.fitting(found.tokens))
+        return Proposal(fitting, found.matched) if fitting else NOTHING
 
     def upcoming(self, count: int) -> list[int]:
         """The next `count` tokens to compute."""
@@ -142,6 +151,8 @@ class Lane:
         The last token of a conversation is never computed, so a prompt of P can draw C - P + 1 tokens in a context C.
         """
         self.tokens.append(token)
+        if self.constraint is not None:
+            self.constraint.advance(token)
         self.recent.append(token)
         if token in self._eos_ids:
             self.finish = "stop"

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 SHORTEST = 3
 CANDIDATES = 8
 LONGEST_COMPARED = 32
+FORCED = 1000
+"""Instead of a length: these tokens were not found in the history, a grammar leaves nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

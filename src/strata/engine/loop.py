@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from strata import logs
 from strata.engine.channel import Disconnected, Inbox, Order
+from strata.engine.constraint import Constraint, Grammars
 from strata.engine.lane import Ends, Lane, Phase, check
 from strata.engine.lookup import NOTHING
 from strata.engine.protocol import NO_SLOT, Err, Gen, LaneDone, LaneErr, PoolState, Report, Vram
@@ -80,8 +81,10 @@ class Engine:
         *,
         watch: Callable[[str], AbstractContextManager[None]] = _unwatched,
         clock: Callable[[], float] = time.monotonic,
+        grammars: Grammars | None = None,
     ) -> None:
         self.model = model
+        self.grammars = grammars
         self.memory = memory
         self.limits = limits
         self.scheduler = Scheduler(limits.policy)
@@ -162,6 +165,7 @@ class Engine:
         self._check(order, request)
         if request.skipped:
             log.info("keys of the request that mean nothing here: %s", ", ".join(request.skipped))
+        constraint = self._constraint(request)
         place = NOWHERE if order.lanes else MAIN if request.slot is None else request.slot
         prompt = packed(request.ids)
         with self._watch(f"resuming a prompt of {len(prompt)} tokens"):
@@ -174,8 +178,9 @@ class Engine:
             )
         self._served += 1
         lane = Lane(
-            self._served, request, admission, self._ends, seed=request.seed or _clock_seed(), marks=kept
-        )
+            self._served, request, admission, self._ends, seed=request.seed or _clock_seed(), marks=kept,
+            constraint=constraint,
+        )  # fmt: skip
         voice: Voice
         if request.slot is None:
             voice = Voice(self._emit, self._clock, lane)
@@ -185,6 +190,14 @@ class Engine:
             voice = SlotVoice(self._emit, self._clock, lane, request.slot, self.limits.policy.mtp_depth > 0)
         self._running[lane.number] = Running(order, lane, voice)
         voice.admitted()
+
+    def _constraint(self, request: Gen) -> Constraint | None:
+        if request.grammar is None:
+            return None
+        if self.grammars is None:
+            raise RequestError("bad request: grammar: this engine was started without a vocabulary")
+        with self._watch(f"compiling a grammar of {len(request.grammar.text)} characters"):
+            return self.grammars.constraint(request.grammar, request.grammar_after)
 
     def _check(self, order: Order, request: Gen) -> None:
         busy = self._busy

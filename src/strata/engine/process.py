@@ -18,7 +18,9 @@ import strata.model
 from strata import logs, settings
 from strata.engine import sizing
 from strata.engine.channel import Disconnected, Inbox, Outbox
+from strata.engine.constraint import Grammars
 from strata.engine.loop import Engine, Limits
+from strata.engine.opening import open_tokenizer
 from strata.engine.options import USAGE, Options, parse
 from strata.engine.protocol import Fatal, Info, Ready
 from strata.engine.scheduler import Policy
@@ -90,7 +92,9 @@ def _serve(options: Options, load: Load, outbox: Outbox) -> int:
     origin = Origin(model.fingerprint, options.kv, model.computed_by, drafts=drafts)
     memory = Memory(sized.limits, sized.sizes, origin, lambda: model.new_state(drafts))
     watchdog = Watchdog(limit, lambda seconds, what: _stalled(engine, outbox, seconds, what))
-    engine = Engine(model, memory, _limits(options, model, sized, policy), outbox, watch=watchdog.watch)
+    limits = _limits(options, model, sized, policy)
+    grammars = Grammars(lambda: open_tokenizer(options.native), model.vocab_size, limits.eos_ids)
+    engine = Engine(model, memory, limits, outbox, watch=watchdog.watch, grammars=grammars)
     inbox = Inbox()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: inbox.interrupt())

@@ -127,7 +127,7 @@ def info(options: Options, sizing: Sizing, policy: Policy, threads: int) -> dict
     values |= {"tail_role_token": -1, "vram_elastic": 0}
     if options.batch:
         values |= {"batch_slots": options.batch, "slot_cache": int(options.prompt_cache > 0)}
-    return values | {"lanes": 1, "engine": strata.__version__}
+    return values | {"lanes": 1, "grammar": 1, "engine": strata.__version__}
 
 
 def reserve(available: int) -> int:

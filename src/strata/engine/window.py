@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from strata.arithmetic.penalties import penalized_rows
 from strata.engine.acceptance import MTP
+from strata.engine.constraint import Constraint
 from strata.engine.lane import Lane
 from strata.engine.logprobs import LogProbs, logprobs
 from strata.engine.lookup import Proposal
@@ -87,6 +88,16 @@ def _segment(lane: Lane, turn: Turn, drafts: Sequence[int]) -> Segment:
     return Segment(lane.state, tokens, turn.count - 1 if turn.draws else turn.count, len(drafts))
 
 
+def _constrained(row: npt.NDArray[np.float32], constraint: Constraint | None) -> npt.NDArray[np.float32]:
+    """One row of logits (V,), minus infinity where the grammar forbids a token. Raises RequestError if none is left."""
+    if constraint is None:
+        return row
+    masked = np.where(constraint.allowed(), row, np.float32(-np.inf))
+    if masked.max() == -np.inf:
+        raise RequestError("bad request: grammar: logit_bias bans every token that it allows here")
+    return masked
+
+
 def draw(model: "Model", lane: Lane, logits: Rows, drafts: Sequence[int], *, stopped: bool) -> Drawn:
     """Draw from each row while the token before it stands: a draft stands if it is what its row's predecessor drew.
 
@@ -97,7 +108,7 @@ def draw(model: "Model", lane: Lane, logits: Rows, drafts: Sequence[int], *, sto
     try:
         rows = penalized_rows(logits, lane.penalties, lane.recent, drafts)
         for at, row in enumerate(rows):
-            token = model.sample(row, lane.sampling, choice=0, position=len(lane.tokens))
+            token = model.sample(_constrained(row, lane.constraint), lane.sampling, choice=0, position=len(lane.tokens))
             if lane.request.logprobs is not None:
                 drawn.logprobs.append(logprobs(row, token, lane.request.logprobs))
             lane.accept(token, stopped=stopped)

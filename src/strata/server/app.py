@@ -8,12 +8,15 @@ from starlette.responses import Response
 
 from strata import logs
 from strata.errors import StrataError
-from strata.server import openai
+from strata.server.anthropic_routes import anthropic_routes
+from strata.server.error_form import error_body
 from strata.server.guard import Guard
 from strata.server.openai_routes import openai_routes
 from strata.server.operations import operations_routes
+from strata.server.page_routes import page_files, page_routes
 from strata.server.problem import Problem, describe
 from strata.server.replying import Json
+from strata.server.responses_routes import responses_routes
 from strata.server.service import Service
 
 LOG = logs.get("server")
@@ -23,15 +26,21 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 40
 def create_app(service: Service) -> Starlette:
     """The application. Its owner starts and closes the engine. Raises UsageError for an unsafe `access`."""
     service.access.check()
+    page = page_files()
     return Starlette(
-        routes=[*openai_routes(service), *operations_routes(service)],
-        middleware=[Middleware(Guard, access=service.access)],
+        routes=[
+            *openai_routes(service), *anthropic_routes(service), *responses_routes(service),
+            *operations_routes(service), *page_routes(page),
+        ],
+        middleware=[
+            Middleware(Guard, access=service.access, metrics=service.engine.metrics, open_paths=page.keys())
+        ],
         exception_handlers={HTTPException: _http_error, StrataError: _strata_error, Exception: _unexpected_error},
     )
 
 
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    return Json(openai.error(problem), problem.status, headers or problem.headers)
+    return Json(error_body(request.scope, problem), problem.status, headers or problem.headers)
 
 
 async def _strata_error(request: Request, failure: Exception) -> Response:

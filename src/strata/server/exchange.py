@@ -9,12 +9,14 @@ import contextlib
 from dataclasses import replace
 
 from strata import logs
-from strata.engine.protocol import BStop, Err, Fatal, Gen, Lanes, Report, Stop
+from strata.engine.protocol import BStop, Err, Fatal, Gen, Lanes, PoolState, Report, Stop
 from strata.errors import EngineError
 from strata.server.failures import EngineDied, EngineRefused, EngineStalled
 from strata.server.flight import Flight
 from strata.server.lanes import of_lane
+from strata.server.metrics import Metrics
 from strata.server.process import EngineProcess
+from strata.server.records import Generation
 from strata.server.turns import Turns
 
 LOG = logs.get("server")
@@ -30,12 +32,15 @@ class Exchange:
     killed. However it ends, every request in flight is told why.
     """
 
-    def __init__(self, process: EngineProcess, turns: Turns, *, silence_s: float, slowest_prompt: float) -> None:
+    def __init__(
+        self, process: EngineProcess, turns: Turns, metrics: Metrics, *, silence_s: float, slowest_prompt: float
+    ) -> None:
         self.process = process
         self.by_lanes = process.info.get("lanes") == 1
         self.requests = 0
         self.alive = True
         self._turns = turns
+        self._metrics = metrics
         self._silence_s = silence_s
         self._slowest_prompt = slowest_prompt
         self._flights: dict[int, Flight] = {}
@@ -50,14 +55,19 @@ class Exchange:
             process.write(Lanes())
         self._reader = asyncio.create_task(self._read())
 
-    def open(self, command: Gen) -> Flight:
+    def open(self, command: Gen, counted: Generation) -> Flight:
         """Send a request; the caller holds a place of `turns`. Lanes are numbered in the order of sending."""
         lane = self.requests
         self.requests += 1
         if not self._flights:
             self._last_line = self._loop.time()
-        flight = Flight(command, lane, self._slowest_prompt, lambda: self._stop(lane))
+        flight = Flight(
+            command, lane, self._slowest_prompt, lambda: self._stop(lane),
+            lambda report: self._metrics.take(counted, report),
+            lambda finish, error: self._metrics.end(counted, finish, error),
+        )  # fmt: skip
         self._flights[lane] = flight
+        self._metrics.send(counted, begins=not self.by_lanes)
         self.process.write(replace(command, slot=lane) if self.by_lanes else command)
         self._watch()
         return flight
@@ -65,7 +75,7 @@ class Exchange:
     def stop_all(self) -> None:
         """Ask the engine to end all requests at its next window."""
         for flight in list(self._flights.values()):
-            flight.stop()
+            flight.stop(enough=False)
 
     async def ended(self) -> None:
         """Until the process has ended and all its requests know."""
@@ -96,6 +106,9 @@ class Exchange:
     def _dispatch(self, report: Report) -> None:
         if isinstance(report, Fatal):
             self._fatal = report.reason
+            return
+        if isinstance(report, PoolState):
+            self._metrics.take_pool(report)
             return
         found = of_lane(report) if self.by_lanes else (next(iter(self._flights), -1), report)
         if found is None:

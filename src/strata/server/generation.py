@@ -12,13 +12,15 @@ from typing import Any, Protocol
 
 from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, LogProb, Progress, Resume, Reused, Token
 from strata.errors import RequestError
+from strata.server.constrained import grammar_keys
 from strata.server.failures import EngineUnavailable
 from strata.server.flight import Flight
 from strata.server.reply import Reply
 from strata.server.sampling import Sampling, ValueRangeError
 from strata.server.scores import TokenScore
 from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
-from strata.text.calls import CallArguments, CallOpened
+from strata.text.calls import CallArguments, CallClosed, CallOpened, Tool, ToolChoice
+from strata.text.grammar import Grammar
 from strata.text.template import CHATML
 
 REPEAT_LIMIT = 256
@@ -30,20 +32,29 @@ _EFFORTS = {"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh",
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked for: a conversation (`messages`), or a `prompt` to be continued as it is.
+    """What is asked for: a conversation (`messages`), or a `prompt` (text or token ids) to be continued as it is.
 
     `max_tokens` None, 0 or -1: what the context has room for. `thinking` None: as the model's template does by itself.
+    `thinking_budget`: tokens of thinking after which the reply has to come to its answer (None: no limit; 0: none).
     `logprobs`: with each token of the answer its log-probability, and those of so many of the likeliest tokens.
+    `tools`: what the model may call; `tool_choice` says whether and which it has to. `grammar`: what the answer has to
+    match, token by token. `progress`: the client wants to hear how far its prompt is read; the events are the same,
+    an API's form of the reply looks at it.
     """
 
     messages: Sequence[Mapping[str, Any]] | None = None
-    prompt: str | None = None
+    prompt: str | Sequence[int] | None = None
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     thinking: bool | None = None
     effort: str | None = None
+    thinking_budget: int | None = None
     logprobs: int | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    grammar: Grammar | None = None
+    progress: bool = False
     template_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,10 +74,12 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The prompt is being read: `reached` of `total` tokens."""
+    """The prompt is being read: `reached` of `total` tokens, of which `cached` were there before, since `ms`."""
 
     reached: int
     total: int
+    cached: int = 0
+    ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class End:
     stop_string: str | None = None
 
 
-Event = Reading | Piece | CallOpened | CallArguments | End
+Event = Reading | Piece | CallOpened | CallArguments | CallClosed | End
 
 
 class Engine(Protocol):
@@ -116,6 +129,16 @@ class Generator:
         context = await self.engine.context()
         return await asyncio.to_thread(self._prepare, ask, context)
 
+    async def count(self, ask: Ask) -> int:
+        """Tokens of the prompt that `prepare` would make, whether it fits the context or not; no engine is needed."""
+        return len((await asyncio.to_thread(self._tokens, ask))[0])
+
+    @property
+    def can_skip_thinking(self) -> bool:
+        """Whether the template can be told not to think (also when it knows no thinking)."""
+        source = self.template.source if self.template is not None else ""
+        return "<think>" not in source or "enable_thinking" in source
+
     async def events(self, prepared: Prepared) -> AsyncGenerator[Event, None]:
         """The reply, piece by piece; the last event is End. Closing the iterator early stops the engine's work.
 
@@ -132,7 +155,7 @@ class Generator:
             async for report in reports:
                 match report:
                     case Progress():
-                        yield Reading(report.reached, report.prompt)
+                        yield Reading(report.reached, report.prompt, cached, report.ms)
                     case Resume() | Reused():
                         cached = report.tokens
                     case LogProb():
@@ -154,27 +177,46 @@ class Generator:
 
     def _prepare(self, ask: Ask, context: int) -> Prepared:
         ask.sampling.check(self.tokenizer.size)
-        if ask.messages is not None:
-            prompt = self._render(ask)
-            ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
-            inside = starts_inside(prompt)
-        else:
-            ids = self.tokenizer.encode(ask.prompt or "", parse_special=True, add_special=True)
-            inside = False
-        if not ids:
-            raise RequestError("The prompt is empty.")
+        for name, wanted in (("tools", ask.tools), ("thinking_budget", ask.thinking_budget)):
+            if wanted:
+                raise RequestError(f"{name}: not implemented by this server yet; leave it out.")
+        ids, inside = self._tokens(ask)
         room = context - len(ids) - CONTEXT_RESERVE
         if room < 1:
             raise ContextError(
                 f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
                 f"{context - CONTEXT_RESERVE - 1}; shorten the conversation or start the server with a larger "
-                "--context."
+                "--context.",
+                len(ids),
+                context - CONTEXT_RESERVE - 1,
             )
         wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
         if wanted is None or wanted < 1:
             raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
-        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys())
+        constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=inside)
+        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys(), **constrained)
         return Prepared(ask, command, context, inside)
+
+    def _tokens(self, ask: Ask) -> tuple[list[int], bool]:
+        """The prompt's tokens, and whether it leaves the model inside its thinking."""
+        if ask.messages is not None:
+            prompt = self._render(ask)
+            ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
+            inside = starts_inside(prompt)
+        else:
+            ids = self._raw_prompt(ask.prompt or "")
+            inside = False
+        if not ids:
+            raise RequestError("The prompt is empty.")
+        return ids, inside
+
+    def _raw_prompt(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, parse_special=True, add_special=True)
+        wrong = next((number for number in prompt if not 0 <= number < self.tokenizer.size), None)
+        if wrong is not None:
+            raise RequestError(f"prompt: {wrong} is no token of this model (0 to {self.tokenizer.size - 1}).")
+        return list(prompt)
 
     def _render(self, ask: Ask) -> str:
         if self.template is None:
@@ -204,15 +246,19 @@ class Generator:
                 known = ", ".join((*_NO_THINKING, *_EFFORTS))
                 raise RequestError(f"reasoning effort {ask.effort!r} is unknown; choose one of {known}.")
         if thinking is not None:
-            source = self.template.source if self.template is not None else ""
-            if not thinking and "<think>" in source and "enable_thinking" not in source:
+            if not thinking and not self.can_skip_thinking:
                 raise RequestError(f"Thinking cannot be switched off: {self.name}'s chat template has no such switch.")
             options["enable_thinking"] = thinking
         return options
 
 
 class ContextError(RequestError):
-    """The prompt does not fit in the context."""
+    """The prompt of `tokens` does not fit in the context, which has room for `most`."""
+
+    def __init__(self, message: str, tokens: int, most: int) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.most = most
 
 
 def chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -3,9 +3,8 @@
 import hashlib
 import hmac
 import ipaddress
-import time
-import uuid
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,9 +14,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strata import logs
 from strata.errors import UsageError
+from strata.server.error_form import REQUEST_ID, error_body
+from strata.server.metrics import Metrics
+from strata.server.problem import Problem
+from strata.server.records import CURRENT, Trace
 
 LOG = logs.get("access")
-OPEN_PATHS = frozenset({"/", "/health"})
+LEFT = 499
+"""The status in log and counters of a request whose client left before it had its answer."""
+_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+OPEN_PATHS = frozenset({"/health", "/api/health"})
+"""What needs no key, beside the page."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: checks each request before the application sees it, and logs it after."""
+    """ASGI middleware: checks each request before the application sees it, and logs it after.
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    `open_paths`: further paths that need no key, those of the page that asks for one.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, open_paths: Collection[str] = ()) -> None:
         self.app = app
+        self._metrics = metrics
+        self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
         self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
 
@@ -67,43 +79,59 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = f"req_{uuid.uuid4().hex[:20]}"
-        started = time.monotonic()
-        status = 0
+        headers = Headers(scope=scope)
+        trace = Trace(scope["method"], scope["path"], _sane_id(headers.get("x-request-id")))
+        answered = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal answered
             if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                trace.status = message["status"]
+                own = MutableHeaders(scope=message)
+                own["x-request-id"] = own["request-id"] = trace.id
+            else:
+                answered = not message.get("more_body", False)
             await send(message)
 
-        headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], scope["path"], headers)
-        try:
-            await (refusal or self.app)(scope, receive, send_with_id)
-        finally:
-            took = 1000 * (time.monotonic() - started)
-            path = ascii(scope["path"])[1:-1]
-            LOG.info("%s %s %d %.0f ms %s", scope["method"], path, status or 499, took, request_id)
+        async def receive_and_look() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not answered:
+                trace.status = LEFT
+            return message
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
+        scope.setdefault("state", {})[REQUEST_ID] = trace.id
+        problem = self._problem(scope["method"], scope["path"], headers)
+        refusal = _refuse(scope, problem) if problem is not None else None
+        token = CURRENT.set(trace)
+        try:
+            await (refusal or self.app)(scope, receive_and_look, send_with_id)
+        finally:
+            CURRENT.reset(token)
+            trace.status = trace.status or LEFT
+            self._metrics.close(trace)
+            self._log(trace)
+
+    def _log(self, trace: Trace) -> None:
+        path = ascii(trace.path)[1:-1]
+        LOG.info("%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
+
+    def _problem(self, method: str, path: str, headers: Headers) -> Problem | None:
         if self._digests:
-            if path in OPEN_PATHS or self._key_is_right(headers):
+            if path in self._open_paths or self._key_is_right(headers):
                 return None
-            return _refuse(401, "authentication_error", "invalid_api_key",
+            return Problem(401, "authentication_error", "invalid_api_key",
                            "A key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
         host = headers.get("host", "")
         if not self._is_own(_host_name(host)):
-            return _refuse(403, "permission_error", "host_not_allowed",
+            return Problem(403, "permission_error", "host_not_allowed",
                            f"The host name {host!r} is not this server's; use 127.0.0.1 or localhost, or set a key.")
         origin = headers.get("origin")
         if origin is not None and method != "GET" and not self._is_own(_host_name(urlsplit(origin).netloc)):
-            return _refuse(403, "permission_error", "origin_not_allowed",
+            return Problem(403, "permission_error", "origin_not_allowed",
                            f"Pages from {origin!r} may not use this server without a key.")
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
-            return _refuse(415, "invalid_request_error", "unsupported_media_type",
+            return Problem(415, "invalid_request_error", "unsupported_media_type",
                            f"The body must be sent as content-type application/json, not {kind!r}.")
         return None
 
@@ -119,6 +147,11 @@ class Guard:
         return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419
 
 
+def _sane_id(given: str | None) -> str | None:
+    """A client's own id of its request, if it can be shown and logged as it is."""
+    return given if given is not None and _ID.fullmatch(given) else None
+
+
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
@@ -130,6 +163,6 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _refuse(status: int, kind: str, code: str, message: str) -> JSONResponse:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, headers)
+def _refuse(scope: Scope, problem: Problem) -> JSONResponse:
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
+    return JSONResponse(error_body(scope, problem), problem.status, headers)

@@ -10,24 +10,23 @@ from typing import Any
 
 import msgspec
 
+from strata.server.fields import SamplingFields, converted, json_object, top_logprobs
 from strata.server.generation import Ask
 from strata.server.problem import FieldError, Problem
 from strata.server.sampling import Sampling
+from strata.server.structured import grammar_of
+from strata.text.grammar import Grammar
 
 # Options that clients may send and that are not implemented, with the values that ask for nothing.
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "n": (1,), "best_of": (1,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
-    "function_call": ("none", "auto"), "response_format": ({"type": "text"},), "audio": (), "prediction": (),
+    "function_call": ("none", "auto"), "audio": (), "prediction": (),
     "modalities": (["text"],), "web_search_options": (), "reasoning_budget_tokens": (-1,), "thinking_budget": (-1,),
-    "grammar": ("",), "json_schema": (), "guided_json": (), "guided_regex": (), "guided_choice": (),
-    "guided_grammar": (), "structured_outputs": (), "ignore_eos": (False,), "min_tokens": (0,),
+    "ignore_eos": (False,), "min_tokens": (0,),
     "stop_token_ids": ([],), "typical_p": (1,), "mirostat": (0,), "dry_multiplier": (0,), "xtc_probability": (0,),
     "use_beam_search": (False,), "return_progress": (False,), "strata_mcp": (False,), "strata_checkpoint": (),
     "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
 }  # fmt: skip
-
-
-MOST_LOGPROBS = 20
 
 
 class StreamOptions(msgspec.Struct):
@@ -42,8 +41,8 @@ class Reasoning(msgspec.Struct):
     effort: str | None = None
 
 
-class ChatRequest(msgspec.Struct):
-    """The implemented fields of POST /v1/chat/completions."""
+class ChatRequest(SamplingFields, kw_only=True):
+    """The implemented fields of POST /v1/chat/completions, but for those that ask for a grammar."""
 
     messages: list[dict[str, Any]]
     model: str | None = None
@@ -51,16 +50,7 @@ class ChatRequest(msgspec.Struct):
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     repeat_penalty: float | None = None
-    penalty_last_n: int | None = None
     logit_bias: dict[str, float] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -76,28 +66,21 @@ class ChatRequest(msgspec.Struct):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-def parse_chat(body: bytes) -> ChatRequest:
-    """A request from its JSON body. Raises FieldError."""
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FieldError(f"The body is not a JSON object: {error}.", None) from None
+def parse_chat(body: bytes) -> tuple[ChatRequest, Grammar | None]:
+    """A request from its JSON body, and the grammar that it asks for. Raises FieldError."""
+    fields = json_object(body)
     for name, neutral in _NEUTRAL.items():
         value = fields.get(name)
         if value is not None and value not in neutral:
             raise FieldError(f"{name} is not implemented by this server; leave it out.", name, "unsupported_parameter")
-    try:
-        request = msgspec.convert(fields, ChatRequest)
-    except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$")
-        param = path.strip("`.").split("[")[0] or None
-        raise FieldError(f"{param}: {reason}." if param else f"{reason}.", param) from None
+    request = converted(fields, ChatRequest, indices=False)
+    grammar = grammar_of(fields)
     if not request.messages:
         raise FieldError("messages must hold at least one message.", "messages")
-    return request
+    return request, grammar
 
 
-def to_ask(request: ChatRequest, defaults: Sampling) -> Ask:
+def to_ask(request: ChatRequest, defaults: Sampling, grammar: Grammar | None = None) -> Ask:
     """The neutral form of a request; what it leaves open is taken from `defaults`. Raises FieldError."""
     options = dict(request.chat_template_kwargs or {})
     thinking = options.pop("enable_thinking", request.enable_thinking)
@@ -119,24 +102,18 @@ def to_ask(request: ChatRequest, defaults: Sampling) -> Ask:
         thinking=thinking,
         effort=effort,
         logprobs=_logprobs(request),
+        grammar=grammar,
         template_options=options,
     )
 
 
 def _sampling(request: ChatRequest, defaults: Sampling) -> Sampling:
-    given = {
-        name: value
-        for name in ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
-                     "repetition_penalty", "penalty_last_n")
-        if (value := getattr(request, name)) is not None
-    }  # fmt: skip
-    if request.top_k is not None:
-        given["top_k"] = max(request.top_k, 0)
+    given: dict[str, Any] = {}
     if request.repeat_penalty and request.repetition_penalty is None:
         given["repetition_penalty"] = request.repeat_penalty
     if request.logit_bias:
         given["logit_bias"] = {_token_id(key): value for key, value in request.logit_bias.items()}
-    return replace(defaults, **given)
+    return replace(request.sampling(defaults), **given)
 
 
 def _token_id(key: str) -> int:
@@ -146,14 +123,11 @@ def _token_id(key: str) -> int:
 
 
 def _logprobs(request: ChatRequest) -> int | None:
-    top = request.top_logprobs or 0
-    if not request.logprobs:
-        if top:
-            raise FieldError("top_logprobs needs logprobs to be true.", "top_logprobs")
-        return None
-    if not 0 <= top <= MOST_LOGPROBS:
-        raise FieldError(f"top_logprobs must be from 0 to {MOST_LOGPROBS}, not {top}.", "top_logprobs")
-    return top
+    if request.logprobs:
+        return top_logprobs(request.top_logprobs)
+    if request.top_logprobs:
+        raise FieldError("top_logprobs needs logprobs to be true.", "top_logprobs")
+    return None
 
 
 def _message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,19 +5,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from strata.server import openai
 from strata.server.generation import End, Event, Reading
 from strata.server.problem import Problem
 from strata.server.scores import ScoredPiece, TokenScore
-from strata.server.sse import KEEP_ALIVE
+from strata.server.sse import KEEP_ALIVE, data
 from strata.text import Part, Piece, Tokenizer
 
 LEAST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot say."""
-
-
 DONE = b"data: [DONE]\n\n"
 
 
@@ -50,15 +46,15 @@ class ChatAnswer:
 
     def opening(self) -> bytes:
         """The chunk that opens a stream."""
-        return _data(self._chunk({"role": "assistant", "content": ""}))
+        return data(self._chunk({"role": "assistant", "content": ""}))
 
     def frames(self, event: Event) -> bytes:
         """A chunk of text, or what closes the stream."""
         match event:
             case Piece():
-                return _data(self._piece(event))
+                return data(self._piece(event))
             case End():
-                return b"".join(map(_data, self._last(event))) + DONE
+                return b"".join(map(data, self._last(event))) + DONE
             case Reading():
                 return KEEP_ALIVE
         return b""
@@ -67,7 +63,7 @@ class ChatAnswer:
         return KEEP_ALIVE
 
     def failure(self, problem: Problem) -> bytes:
-        return _data(openai.error(problem)) + DONE
+        return data(openai.error(problem)) + DONE
 
     def _piece(self, piece: Piece) -> dict[str, Any]:
         delta = {"content" if piece.part is Part.ANSWER else "reasoning_content": piece.text}
@@ -90,26 +86,22 @@ class ChatAnswer:
         if not self._scored:
             return None
         scores = [score for piece in pieces if isinstance(piece, ScoredPiece) for score in piece.scores]
-        return {"content": [self._score(score) for score in scores], "refusal": None}
-
-    def _score(self, score: TokenScore) -> dict[str, Any]:
-        return {
-            **self._token(score.id, score.logprob),
-            "top_logprobs": [self._token(number, logprob) for number, logprob in score.top],
-        }
-
-    def _token(self, number: int, logprob: float) -> dict[str, Any]:
-        data = self._tokenizer.token_bytes(number)
-        return {
-            "token": data.decode("utf-8", "replace"), "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(data),
-        }  # fmt: skip
+        return {"content": [scored(score, self._tokenizer) for score in scores], "refusal": None}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+def scored(score: TokenScore, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The log-probability of a token, and those of the likeliest."""
+
+    def form(number: int, logprob: float) -> dict[str, Any]:
+        text = tokenizer.token_bytes(number)
+        return {
+            "token": text.decode("utf-8", "replace"), "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(text),
+        }  # fmt: skip
+
+    return {**form(score.id, score.logprob), "top_logprobs": [form(number, logprob) for number, logprob in score.top]}
 
 
 def _joined(pieces: Sequence[Piece], part: Part) -> str:

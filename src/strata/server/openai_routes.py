@@ -47,9 +47,9 @@ class _Routes:
         }  # fmt: skip
 
     async def chat(self, request: Request) -> Response:
-        asked = openai.parse_chat(await read_body(request, self._service))
+        asked, grammar = openai.parse_chat(await read_body(request, self._service))
         generator = self._service.generator
-        ask = openai.to_ask(asked, generator.defaults)
+        ask = openai.to_ask(asked, generator.defaults, grammar)
         scored = ask.logprobs is not None
         return await reply(
             self._service, request, ask,

@@ -27,6 +27,9 @@ class Problem:
     message: str
     param: str | None = None
     retry_after_s: int | None = None
+    tokens: int | None = None
+    """Of a prompt that is too long, beside the `most` that it may have."""
+    most: int | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -38,7 +41,8 @@ def describe(failure: StrataError) -> Problem:
     message, invalid = str(failure), "invalid_request_error"
     match failure:
         case ContextError():
-            return Problem(400, invalid, "context_length_exceeded", message, "messages")
+            sizes = {"tokens": failure.tokens, "most": failure.most}
+            return Problem(400, invalid, "context_length_exceeded", message, "messages", **sizes)
         case FieldError():
             return Problem(400, invalid, failure.code or "invalid_value", message, failure.param)
         case ValueRangeError():

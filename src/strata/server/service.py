@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from strata.server.generation import Generator
 from strata.server.guard import Access
+from strata.server.records import Marks
 from strata.server.supervisor import Supervisor
 
 
@@ -25,3 +26,6 @@ class Service:
     started: float = field(default_factory=time.time)
     requests: int = 0
     """Requests that reached the engine's queue."""
+
+    def __post_init__(self) -> None:
+        self.engine.metrics.marks = Marks.of(self.generator.tokenizer)

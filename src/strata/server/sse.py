@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -14,6 +15,16 @@ T = TypeVar("T")
 LOG = logs.get("server")
 KEEP_ALIVE = b": keep-alive\n\n"
 _END = object()
+
+
+def data(value: Mapping[str, Any]) -> bytes:
+    """An event without a name."""
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+def named(value: Mapping[str, Any]) -> bytes:
+    """An event that is named as its `type` is."""
+    return f"event: {value['type']}\n".encode() + data(value)
 
 
 class Disconnected(Exception):

@@ -18,6 +18,7 @@ from strata.errors import EngineError
 from strata.server.exchange import Exchange
 from strata.server.failures import EngineUnavailable
 from strata.server.flight import Flight
+from strata.server.metrics import Metrics
 from strata.server.process import EngineProcess, StartRefused
 from strata.server.turns import Turns
 
@@ -67,8 +68,9 @@ class Supervisor:
         self.command = tuple(command)
         self.limits = limits or Limits()
         self.parallel = parallel
-        self.state = State.STARTING
         self.restarts = 0
+        self.metrics = Metrics()
+        self._state = State.STARTING
         self._env = env
         self._turns = Turns(self.limits.max_waiting)
         self._exchange: Exchange | None = None
@@ -77,6 +79,18 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._failed_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> State:
+        """What the engine is doing; READY only as long as it can be heard."""
+        if self._state is State.READY and (self._exchange is None or not self._exchange.alive):
+            return State.STARTING
+        return self._state
+
+    @property
+    def max_context(self) -> int | None:
+        """The engine's context length in tokens, while it is ready."""
+        return self._exchange.process.max_context if self._exchange is not None and self.state is State.READY else None
 
     @property
     def waiting(self) -> int:
@@ -128,7 +142,7 @@ class Supervisor:
         """The engine's context length in tokens, as soon as it is ready. Raises EngineUnavailable when it cannot be."""
         while True:
             self._summon()
-            if self.state is State.READY and self._exchange is not None and self._exchange.alive:
+            if self.state is State.READY and self._exchange is not None:
                 return self._exchange.process.max_context
             await self._changed.wait()
 
@@ -138,8 +152,15 @@ class Supervisor:
 
         Leaving early stops it; the engine ends it in the background.
         """
-        exchange = await self._place()
-        flight = exchange.open(command)
+        counted = self.metrics.arrive(command)
+        try:
+            exchange = await self._place()
+        except BaseException as error:
+            refused = isinstance(error, EngineError)
+            code = getattr(error, "code", "engine_error") if refused else None
+            self.metrics.end(counted, "error" if refused else "cancel", code)
+            raise
+        flight = exchange.open(command, counted)
         try:
             yield flight
         finally:
@@ -157,7 +178,7 @@ class Supervisor:
         """End the engine and everything that belongs to it, requests in progress too."""
         self.begin_drain()
         self._stop_all()
-        self.state = State.CLOSED
+        self._state = State.CLOSED
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -186,7 +207,7 @@ class Supervisor:
         if self.state is State.FAILED:
             if time.monotonic() - self._failed_at < self.limits.retry_pause_s:
                 raise EngineUnavailable(f"The engine is not running: {self._failure}")
-            self.state = State.STARTING
+            self._state = State.STARTING
             self._wake.set()
 
     def _announce(self) -> None:
@@ -204,13 +225,13 @@ class Supervisor:
                 continue
             limits = self.limits
             exchange = Exchange(
-                process, self._turns, silence_s=limits.silence_s, slowest_prompt=limits.slowest_prompt
+                process, self._turns, self.metrics, silence_s=limits.silence_s, slowest_prompt=limits.slowest_prompt
             )
-            self._exchange, self._failure, self.state = exchange, None, State.READY
+            self._exchange, self._failure, self._state = exchange, None, State.READY
             self._turns.open((self.parallel or limits.max_in_flight) if exchange.by_lanes else 1)
             self._announce()
             await exchange.ended()
-            self.state = State.STARTING
+            self._state = State.STARTING
             self.restarts += 1
             LOG.warning("the engine %s; starting it again", process.ending())
             if not exchange.requests:
@@ -220,7 +241,7 @@ class Supervisor:
     def _fail(self, error: EngineError) -> None:
         LOG.error("%s", error)
         self._failure, self._failed_at = error, time.monotonic()
-        self.state = State.FAILED
+        self._state = State.FAILED
         self._wake.clear()
         self._turns.refuse(EngineUnavailable(f"The engine is not running: {error}"))
         self._announce()

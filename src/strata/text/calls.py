@@ -39,3 +39,10 @@ class CallArguments:
 
     index: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallClosed:
+    """Call number `index` is complete. One that never closes was cut off or broken: nothing that should be called."""
+
+    index: int

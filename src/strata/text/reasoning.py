@@ -39,20 +39,26 @@ class ReasoningSplitter:
     """Feeds on pieces of a reply's text and gives them back with their part.
 
     Thinking is at most one block, at the start: a `<think>` after the answer has begun is text like any other, and so
-    is a `</think>` outside the thinking. Blank text around the marks belongs to the format and is left out.
+    is a `</think>` outside the thinking. Blank text around the marks belongs to the format and is left out. Where the
+    marks are tokens, only those are marks (`push` is told): a model that thinks about "</think>" spells it.
     """
 
     def __init__(self, inside: bool = False) -> None:
         self._state = _State.THINKING_START if inside else _State.BEFORE
         self._held = ""
+        self._mark: bool | None = None
 
     @property
     def thinking(self) -> bool:
         """Whether the text that comes next belongs to the thinking."""
         return self._state in (_State.THINKING_START, _State.THINKING)
 
-    def push(self, text: str) -> list[Piece]:
-        """The pieces that this text completes (possibly none)."""
+    def push(self, text: str, mark: bool | None = None) -> list[Piece]:
+        """The pieces that this text completes (possibly none).
+
+        `mark`: whether the text is a mark, known from its token. None: that has to be seen from the text.
+        """
+        self._mark = mark
         self._held += text
         pieces: list[Piece] = []
         while self._held and self._advance(pieces):
@@ -79,10 +85,10 @@ class ReasoningSplitter:
             return self._think(pieces)
         stripped = self._held.lstrip()
         if self._state is _State.BEFORE:
-            if stripped.startswith(OPEN):
+            if stripped.startswith(OPEN) and self._mark is not False:
                 self._held, self._state = stripped[len(OPEN) :], _State.THINKING_START
                 return True
-            if OPEN.startswith(stripped):
+            if not stripped or (OPEN.startswith(stripped) and self._mark is None):
                 return False
             self._state = _State.ANSWER
             return True
@@ -94,14 +100,15 @@ class ReasoningSplitter:
 
     def _think(self, pieces: list[Piece]) -> bool:
         before, mark, after = self._held.partition(CLOSE)
-        if mark:
+        if mark and self._mark is not False:
             before = before.rstrip()
             if before:
                 pieces.append(Piece(Part.REASONING, before))
             self._held, self._state = after, _State.ANSWER_START
             return True
         # Blanks before a possible </think> belong to the mark, so they wait for what follows.
-        keep = next((n for n in range(len(CLOSE) - 1, 0, -1) if self._held.endswith(CLOSE[:n])), 0)
+        lengths = range(len(CLOSE) - 1, 0, -1) if self._mark is None else ()
+        keep = next((n for n in lengths if self._held.endswith(CLOSE[:n])), 0)
         shown = self._held[: len(self._held) - keep].rstrip()
         if shown:
             pieces.append(Piece(Part.REASONING, shown))

@@ -18,6 +18,11 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
+    @property
+    def inside_character(self) -> bool:
+        """Whether the bytes so far end inside a character."""
+        return bool(self._decoder.getstate()[0])
+
     def push(self, token_id: int) -> str:
         """The text that this token completes: may be empty. Control tokens have none."""
         if self._tokenizer.is_silent(token_id):
@@ -66,8 +71,9 @@ class StopStrings:
         return waiting[:cut]
 
     def finish(self) -> str:
-        """What was held back and, at the end of the text, turned out to be no stop string."""
+        """What was held back and, at the end of the text, turned out to be no stop string; a new text may follow."""
         rest, self._held = self._held, ""
+        self._state = 0
         return rest
 
     def _insert(self, stop: str) -> None:

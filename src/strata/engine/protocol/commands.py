@@ -1,13 +1,16 @@
 """Commands: the lines to the engine's stdin. A client writes `Command.format()`, the engine reads `parse_command`."""
 
+import base64
+import binascii
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from strata.engine.protocol.words import LARGEST, real, real_or_minus_infinity, shown, switch, whole
 from strata.errors import RequestError
+from strata.text.grammar import KINDS, Grammar, Kind
 
 EXPECTED = "expected: GEN <max_new> ..."
 NO_SLOT = "BGEN: no such free slot (--batch N) or a bad max_new"
@@ -49,7 +52,8 @@ class Gen:
     llama.cpp). `logit_bias`: (token id, addend) pairs, minus infinity bans the token. `logprobs`: how many of the most
     likely tokens are told with each token's log-probability; None: neither. `stop_ids` end the request as the engine's
     own end tokens do. `ckpt` False is a one-shot request, of which nothing is kept; `pin` N > 0 pins a checkpoint after
-    N prompt tokens. `skipped`: the names of keys that mean nothing here.
+    N prompt tokens. `grammar`: what the reply has to match, token by token, or what follows the first
+    `grammar_after` token in it does. `skipped`: the names of keys that mean nothing here.
     """
 
     max_new: int
@@ -69,6 +73,8 @@ class Gen:
     cvec: bool = True
     ckpt: bool = True
     pin: int = 0
+    grammar: Grammar | None = None
+    grammar_after: int | None = None
     slot: int | None = None
     skipped: tuple[str, ...] = field(default=(), compare=False)
 
@@ -177,6 +183,8 @@ def _check_path(word: str, path: str) -> None:
 
 
 def _value_text(value: Any) -> str:
+    if isinstance(value, Grammar):
+        return f"{value.kind}:{base64.urlsafe_b64encode(value.text.encode()).decode()}"
     if isinstance(value, tuple):
         return ",".join(f"{v[0]}:{float(v[1])!r}" if isinstance(v, tuple) else str(v) for v in value)
     return str(int(value)) if isinstance(value, bool) else repr(value)
@@ -248,6 +256,17 @@ def _bias(name: str, text: str) -> tuple[tuple[int, float], ...]:
     return tuple(found.items())
 
 
+def _grammar(name: str, text: str) -> Grammar:
+    kind, _, code = text.partition(":")
+    if kind not in KINDS:
+        raise BadRequest(f"bad request: {name}: {shown(kind)} is none of {', '.join(KINDS)}")
+    try:
+        padded = code + "=" * (-len(code) % 4)
+        return Grammar(cast(Kind, kind), base64.b64decode(padded, b"-_", validate=True).decode())
+    except (binascii.Error, UnicodeDecodeError):
+        raise BadRequest(f"bad request: {name}: what follows the kind is not base64url of a text in UTF-8") from None
+
+
 _KEYS: Mapping[str, Callable[[str, str], Any]] = {
     "temperature": _real(-_LARGEST_FP32, _LARGEST_FP32),
     "top_p": _real(0, 1),
@@ -264,6 +283,8 @@ _KEYS: Mapping[str, Callable[[str, str], Any]] = {
     "cvec": _switch,
     "ckpt": _switch,
     "pin": _whole(LARGEST),
+    "grammar": _grammar,
+    "grammar_after": _token_id,
 }
 
 
