@@ -12,7 +12,9 @@ namespace strata {
 namespace {
 
 constexpr std::size_t part_rows = 256;  // rows of the block computed at a time while it follows a prompt
-constexpr std::size_t lag = 8;          // rows that may wait for the next draft
+// Rows wait for the next draft as far as their streams are no burden, since many conversations never draft: a follow costs
+// a trunk row's tenth.
+constexpr std::size_t least_lag = 8, lag_bytes = std::size_t(2) << 20;
 
 }  // namespace
 
@@ -71,14 +73,18 @@ void Model::follow(const std::vector<Span>& spans, const std::int64_t* tokens, c
         const std::size_t known = lane.waiting.empty() ? 1 : 0;  // nothing waits for the first token
         lane.following.insert(lane.following.end(), tokens + span.first + known, tokens + span.first + span.count);
         lane.waiting.insert(lane.waiting.end(), streams + span.first * wide, streams + (span.first + span.count) * wide);
-        catch_up(lane);
+        if (lane.waiting.size() / wide - lane.undecided > std::max(least_lag, lag_bytes / (wide * sizeof(float)))) {
+            const Timed timed(profile, Op::mtp);
+            catch_up(lane);
+        }
     }
 }
 
 void Model::catch_up(Lane& lane) {
-    const Timed timed(profile, Op::mtp);
+    if (lane.waiting.empty()) return;
     const std::size_t wide = spec_->wide(), decided = lane.waiting.size() / wide - lane.undecided;
-    if (decided <= lag) return;
+    if (decided <= 1) return;
+    const Denormals ieee;
     const std::size_t ready = decided - 1;
     for (std::size_t first = 0; first < ready; first += part_rows) {
         const std::size_t some = std::min(part_rows, ready - first);
@@ -121,6 +127,7 @@ void Model::draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64
     std::size_t settled = 0;
     for (const Draft& d : lanes) {
         if (d.lane->drafted_after >= 0) d.lane->mtp[0].accept(0);
+        if (d.lane->waiting.size() / wide > least_lag) catch_up(*d.lane);
         const std::size_t some = d.lane->waiting.size() / wide - 1;
         if (some > 0) spans.push_back({&d.lane->mtp[0], settled, some});
         tokens.insert(tokens.end(), d.lane->following.begin(), d.lane->following.end());

@@ -127,6 +127,8 @@ public:
 
     // Bring the recurrent states up to the accepted rows, as the next window would do.
     void replay(Lane& lane);
+    // Let the MTP block read every decided position whose next token is known: the last alone waits.
+    void catch_up(Lane& lane);
 
     std::size_t positions() const { return positions_; }
     const Spec& spec() const { return *spec_; }
@@ -214,7 +216,6 @@ private:
     // forward_mtp.cpp
     void meet(Lane& lane, std::int64_t token);
     void follow(const std::vector<Span>& spans, const std::int64_t* tokens, const float* streams);
-    void catch_up(Lane& lane);
     void mtp_block(const std::vector<CacheSpan>& spans, std::size_t silent, const float* streams,
                    const std::int64_t* tokens, float* out);
     void guess(const float* streams, std::size_t rows, std::int64_t* tokens, float* chances);

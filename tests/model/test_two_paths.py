@@ -119,6 +119,7 @@ def test_a_checkpoint_whose_mtp_block_had_read_further(models, paths):
     for part in (tokens[:36], tokens[36:43]):
         feed(paths.native, end, part)
     feed(paths.native, checkpoint, tokens[:40])
+    paths.native.draft([checkpoint], [7], 1)
     rows = [int(sections(lane, rows=False)["mtp.rows"]) for lane in (end, checkpoint)]
     assert rows[0] < rows[1], "the windows no longer make what this test is about"
     path = paths.saved(end, checkpoint)
