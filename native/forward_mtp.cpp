@@ -66,14 +66,15 @@ void Model::meet(Lane& lane, std::int64_t token) {
 
 // Lanes that draft keep the window's streams for the MTP block, and let it follow a prompt.
 void Model::follow(const std::vector<Span>& spans, const std::int64_t* tokens, const float* streams) {
-    const std::size_t wide = spec_->wide();
+    const std::size_t wide = spec_->wide(), most = std::max(least_lag, lag_bytes / (wide * sizeof(float)));
     for (const Span& span : spans) {
         Lane& lane = *span.lane;
         if (!lane.drafts) continue;
+        lane.waiting.reserve((most + 1) * wide);
         const std::size_t known = lane.waiting.empty() ? 1 : 0;  // nothing waits for the first token
         lane.following.insert(lane.following.end(), tokens + span.first + known, tokens + span.first + span.count);
         lane.waiting.insert(lane.waiting.end(), streams + span.first * wide, streams + (span.first + span.count) * wide);
-        if (lane.waiting.size() / wide - lane.undecided > std::max(least_lag, lag_bytes / (wide * sizeof(float)))) {
+        if (lane.waiting.size() / wide - lane.undecided > most) {
             const Timed timed(profile, Op::mtp);
             catch_up(lane);
         }

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from strata.engine.acceptance import MTP, Acceptance, lookup_source
 from strata.engine.allocation import Allocation, Candidate, allocate, candidate, varied
 from strata.engine.chains import Chain, Chains, Trust
+from strata.engine.company import Company
 from strata.engine.costs import SHORT_EVERY, SHORT_KNOWN, SHORT_S, CostModel, Work
 from strata.engine.lookup import NOTHING, Proposal
 from strata.engine.reading import FIRST_CHUNK, GROWTH, LARGEST_CHUNK, SLOW_S, Passing, Reader, chunk_rows
-from strata.engine.trimming import Offered, likely, trimmed_work, worthwhile
+from strata.engine.trimming import Offered, judge_chain, likely, trimmed_work, worthwhile
 
 LOOKUP = "lookup"
 DECODE_SHARE = 0.5
@@ -116,6 +117,7 @@ class Scheduler:
         self.acceptance = Acceptance()
         self.chains = Chains()
         self.trust = Trust()
+        self.company = Company()
         self._passing = Passing()
         self._turn: dict[int, int] = {}  # by decoding lane: the window of its last turn
         self._window = 0
@@ -206,6 +208,8 @@ class Scheduler:
         verdicts = verdicts or {}
         work = replace(window.work, amounts=amounts) if amounts else window.work
         self.costs.observe(work, seconds)
+        if not window.prompt_rows:
+            self._compare(window, seconds, verdicts)
         self._since_s += seconds
         self._served_s += seconds
         if window.trial_s is not None:
@@ -218,6 +222,12 @@ class Scheduler:
         self._owed_s = min(max(owed, 0.0), MOST_OWED_S)
         if window.decode_s and (seconds >= SHORT_S or self._window < SHORT_KNOWN or self._window % SHORT_EVERY == 0):
             self._judge(window, verdicts)
+
+    def _compare(self, window: Window, seconds: float, verdicts: Mapping[int, Verdict]) -> None:
+        """What the window's drafts, if it has any, earned in company."""
+        found = {lookup_source(window.matched[turn.lane]) for turn in window.turns if turn.source == LOOKUP}
+        tokens = len(window.turns) + sum([verdict.accepted for verdict in verdicts.values()])
+        self.company.observe(self._lanes, found | {MTP} if window.work.steps else found, tokens, seconds)
 
     def _judge(self, window: Window, verdicts: Mapping[int, Verdict]) -> None:
         """Count what became of drafts, and let fade what was not tried."""
@@ -232,7 +242,9 @@ class Scheduler:
             offered = window.offered.get(turn.lane)
             asked = offered.asked if offered is not None else turn.drafts if source == MTP else 0
             if asked:
-                self._judge_chain(turn, offered or Offered(asked, asked, ()), verdict)
+                stood, refused = (verdict.accepted, verdict.refused) if verdict else (0, True)
+                offered = offered or Offered(asked, asked, ())
+                judge_chain(self.chains, self.trust, turn.lane, offered, turn.drafts, stood, refused)
             self.chains.fade(turn.lane, asked)
             deepest = max(deepest, asked)
             if found is None:
@@ -245,17 +257,6 @@ class Scheduler:
         self.chains.fade_all(deepest)
         for name, drafts in tried.items():
             self.acceptance.fade_all(name, drafts)
-
-    def _judge_chain(self, turn: Turn, offered: Offered, verdict: Verdict | None) -> None:
-        """Count what became of the block's drafts of a lane."""
-        stood = verdict.accepted if verdict else 0
-        # Where the lane ended, what was not compared counts for nothing.
-        shown = turn.drafts if verdict is None or verdict.refused else stood
-        asked = offered.asked if shown == turn.drafts else shown
-        if asked:
-            self.chains.observe(turn.lane, asked, min(offered.ran, asked), shown, stood)
-        for at, said in enumerate(offered.said[:shown]):
-            self.trust.observe(turn.lane, said, at < stood)
 
     def leave(self, lane: int) -> None:
         """The lane is done or gone; its number may come back as another lane."""
@@ -281,8 +282,9 @@ class Scheduler:
             if demand.lane not in self._turn:
                 self._turn[demand.lane] = self._window - 1
                 self._passing.leave(demand.lane)
-            mtp = min(policy.mtp_depth, demand.room) if demand.mtp else 0
+            mtp = self.company.bound(self._lanes, MTP, min(policy.mtp_depth, demand.room)) if demand.mtp else 0
             lookup = min(policy.lookup_depth, demand.room, len(demand.found.tokens))
+            lookup = self.company.bound(self._lanes, lookup_source(demand.found.matched), lookup)
             offer = (mtp, lookup * 1024 + demand.found.matched if lookup else 0)
             known = self._known.get(demand.lane)
             if known is None or known[0] != offer:
@@ -347,9 +349,8 @@ class Scheduler:
             return costs.seconds(replace(base, rows=base.rows + rows, lanes=base.lanes + 1, reach=reach))
 
         limit = min(sum(reader.wanted for reader in readers), max(1, policy.most_rows - base.rows))
-        if policy.chunk is not None:
-            rows = min(limit, policy.chunk)
-        else:
+        rows = min(limit, policy.chunk or limit)
+        if policy.chunk is None:
             limit = min(limit, policy.largest_chunk, GROWTH * self._most_read)
             rows = chunk_rows(limit, price, beside_s=beside, alone=alone, share=policy.decode_share)
         if plan and price(rows) > beside + alone(rows):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from strata.engine.chains import Chains, Trust
 from strata.engine.costs import CostModel, Work
 
 
@@ -58,3 +59,16 @@ def trimmed_work(work: Work, dropped: int, reach: int, offered: Mapping[int, Off
     return Work(
         work.rows - dropped, work.lanes, work.drawn - dropped, steps, drafted, work.reach - reach, work.amounts
     )
+
+
+def judge_chain(
+    chains: Chains, trust: Trust, lane: int, offered: Offered, drafts: int, stood: int, refused: bool
+) -> None:
+    """Count what became of the block's `drafts` of a lane: the first `stood` stood, and the next was `refused`, or the
+    lane ended there and what was not compared counts for nothing."""
+    shown = drafts if refused else stood
+    asked = offered.asked if shown == drafts else shown
+    if asked:
+        chains.observe(lane, asked, min(offered.ran, asked), shown, stood)
+    for at, said in enumerate(offered.said[:shown]):
+        trust.observe(lane, said, at < stood)
