@@ -145,11 +145,6 @@ void bind_forward(nb::module_& m) {
         .def("mtp", &mtp, nb::arg("lanes"), nb::arg("counts"), nb::arg("streams"), nb::arg("tokens"), nb::arg("logits"),
              nb::arg("out"))
         .def("draft", &draft, nb::arg("lanes"), nb::arg("tokens"), nb::arg("least"), nb::arg("drafts"), nb::arg("chances"))
-        .def_prop_rw("draft_vocabulary", [](const ModelHandle& self) { return self.model->draft_vocabulary; },
-                     [](ModelHandle& self, std::size_t ids) {
-                         need(ids > 0 && ids <= self.model->spec().vocabulary, "the vocabulary has no " + std::to_string(ids) + " ids");
-                         self.model->draft_vocabulary = ids;
-                     })
         .def("start_profile", &start_profile, nb::arg("on"))
         .def("profile", &profile)
         .def_prop_ro("threads", [](ModelHandle& self) { return self.model->pool().threads(); })

@@ -10,13 +10,11 @@ namespace strata {
 namespace {
 
 constexpr std::size_t mix_rows = 128;  // rows mixed at a time, to bound memory: streams are wide
-constexpr std::size_t least_drafted = 4096, drafted_share = 8;  // ids that drafts come from: the low ones are the frequent ones
 
 }  // namespace
 
 Model::Model(std::shared_ptr<const Spec> spec, Weights weights, std::size_t largest_k, int threads)
-    : draft_vocabulary(std::min(spec->vocabulary, std::max(least_drafted, spec->vocabulary / drafted_share))),
-      spec_(std::move(spec)), weights_(std::move(weights)), pool_(threads) {
+    : spec_(std::move(spec)), weights_(std::move(weights)), pool_(threads) {
     std::size_t deltas = 0, attentions = 0;
     for (const bool is_delta : spec_->delta_layers) slot_.push_back(is_delta ? deltas++ : attentions++);
     for (int thread = 0; thread < pool_.threads(); ++thread)
@@ -93,7 +91,7 @@ void Model::window(const std::vector<Segment>& segments, float*& logits, float*&
         for (std::size_t i = 0; i < spans.size(); ++i)
             to = std::copy(x + (spans[i].first + segments[i].logits_from) * wide,
                            x + (spans[i].first + spans[i].count) * wide, to);
-        head(weights_.head, picked, wanted, spec_->vocabulary, logits);
+        head(weights_.head, picked, wanted, logits);
         logits += wanted * spec_->vocabulary;
     }
     if (streams) streams = std::copy_n(x, rows * wide, streams);
@@ -181,13 +179,11 @@ void Model::inject(float* streams, const float* output, const float* weights, st
     });
 }
 
-void Model::head(const Site& site, const float* streams, std::size_t rows, std::size_t vocabulary, float* logits) {
+void Model::head(const Site& site, const float* streams, std::size_t rows, float* logits) {
     float* mixed = at_.mixed.get<float>(rows * spec_->hidden);
     mix(site, streams, rows, mixed, nullptr);
     const Timed timed(profile, Op::head);
-    Matrix part = *weights_.output;
-    part.n = vocabulary;
-    products(mixed, rows, {{&part, logits}});
+    products(mixed, rows, {{weights_.output, logits}});
 }
 
 }  // namespace strata

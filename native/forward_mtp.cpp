@@ -25,7 +25,7 @@ void Model::mtp(const std::vector<CacheSpan>& spans, const float* streams, const
     for (const CacheSpan& span : spans) rows += span.count;
     mtp_block(spans, 0, streams, tokens, out);
     for (const CacheSpan& span : spans) span.cache->commit(span.count);
-    if (logits) head(weights_.mtp.head, out, rows, spec_->vocabulary, logits);
+    if (logits) head(weights_.mtp.head, out, rows, logits);
 }
 
 // The rows become undecided rows of their caches; the first `silent` of them do no more, and their rows of `out` are lost.
@@ -99,9 +99,9 @@ void Model::catch_up(Lane& lane) {
 
 // The block's drafts after `rows` of its streams, and what it says of their chances.
 void Model::guess(const float* streams, std::size_t rows, std::int64_t* tokens, float* chances) {
-    const std::size_t some = draft_vocabulary;
+    const std::size_t some = spec_->vocabulary;
     float* logits = at_.logits.get<float>(rows * some);
-    head(weights_.mtp.head, streams, rows, some, logits);
+    head(weights_.mtp.head, streams, rows, logits);
     each_row(rows, 4 * some, [&](std::size_t r) {
         float* row = logits + r * some;
         const std::size_t best = argmax(row, some);

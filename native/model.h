@@ -115,10 +115,8 @@ public:
              float* out);
 
     // At most `depth` greedy drafts for each lane, drafts[i * depth + d], -1 past a chain's end, and what the block says of
-    // the chance that they all stand up to there (0 past the end). The lanes must keep drafts and be decided. Tokens are
-    // chosen among the first draft_vocabulary ids.
+    // the chance that they all stand up to there (0 past the end). The lanes must keep drafts and be decided.
     void draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64_t* drafts, float* chances);
-    std::size_t draft_vocabulary;
 
     // The routed experts alone: out (rows, D) = sum over `used` of weight * expert, in order, for x (rows, D), ids and weights
     // (rows, used). Uses nothing of the model but its threads and the spec's sizes of experts.
@@ -156,8 +154,7 @@ private:
     // A block around its mixer: mixer(input, output), rows of the hidden size. The first `silent` rows end there.
     using Mixer = std::function<void(const float*, float*)>;
     void block(const Block& w, float* streams, std::size_t rows, std::size_t silent, const Mixer& mixer);
-    // Logits of the first `vocabulary` tokens.
-    void head(const Site& site, const float* streams, std::size_t rows, std::size_t vocabulary, float* logits);
+    void head(const Site& site, const float* streams, std::size_t rows, float* logits);
     // Streams (rows, S*D) to the block's input (rows, D) and the injection weights (rows, S).
     void mix(const Site& site, const float* streams, std::size_t rows, float* mixed, float* weights);
     void inject(float* streams, const float* output, const float* weights, std::size_t rows);

@@ -34,6 +34,27 @@ std::uint64_t weight_of(float exponential) {
     return std::isnan(scaled) ? std::uint64_t(1) << 63 : std::uint64_t(scaled);
 }
 
+// The `count` first of all tokens, by index: what is not above the least of `count` others is passed by.
+std::vector<Candidate> first_of(const float* logits, std::size_t n, std::size_t count) {
+    std::vector<Candidate> found;
+    float least = 0.0f;
+    bool full = false;
+    const auto cut = [&] {
+        std::nth_element(found.begin(), found.begin() + std::ptrdiff_t(count - 1), found.end(), before);
+        found.resize(count);
+        least = found[count - 1].logit;
+        full = true;
+    };
+    for (std::size_t i = 0; i < n; ++i) {
+        if (full && !(logits[i] > least)) continue;
+        found.push_back({logits[i], std::uint32_t(i)});
+        if (found.size() == 2 * count) cut();
+    }
+    if (found.size() > count) cut();
+    std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    return found;
+}
+
 // The tokens that may be drawn, by (logit, lower index first), put in order as far as they are asked for: most draws end
 // among the first few. A token with weight 0 is never drawn and comes after all others.
 class Ranked {
@@ -98,15 +119,21 @@ std::size_t argmax(const float* logits, std::size_t n) { return kernels().window
 
 std::size_t draw(const float* logits, std::size_t n, const Sampling& sampling) {
     if (!(sampling.temperature > 0.0f)) return argmax(logits, n);
+    if (sampling.top_k > 0 && sampling.top_k < n) {
+        const std::vector<Candidate> found = first_of(logits, n, sampling.top_k);
+        std::vector<float> few;
+        for (const Candidate& c : found) few.push_back(c.logit);
+        Sampling among = sampling;
+        among.top_k = 0;
+        return found[draw(few.data(), few.size(), among)].id;
+    }
     const float top = logits[argmax(logits, n)];
     const Aligned<float> exponentials = aligned<float>(n);
     std::uint64_t sum = kernels().window.weigh(logits, sampling.temperature, top / sampling.temperature, exponentials.get(), n);
     Ranked ranked(logits, exponentials.get(), n, top, sampling.temperature);
-    if (!std::isfinite(top) || sampling.top_k > 0 || sampling.min_weight > 0) {
-        const std::size_t most = sampling.top_k > 0 ? sampling.top_k : n;
+    if (!std::isfinite(top) || sampling.min_weight > 0) {
         std::size_t kept = 0;
-        for (sum = 0; kept < most && ranked.has(kept) && ranked.weight(kept) >= sampling.min_weight; ++kept)
-            sum += ranked.weight(kept);
+        for (sum = 0; ranked.has(kept) && ranked.weight(kept) >= sampling.min_weight; ++kept) sum += ranked.weight(kept);
     }
     if (sampling.top_p < 1.0) {
         const std::uint64_t need = std::uint64_t(std::ceil(sampling.top_p * double(sum)));

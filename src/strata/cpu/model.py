@@ -78,15 +78,6 @@ class NativeModel:
             lane.advance(fresh.tolist(), drafts)
         return logits
 
-    @property
-    def draft_vocabulary(self) -> int:
-        """Drafts are chosen among so many ids, from 0 on."""
-        return self.native.draft_vocabulary
-
-    @draft_vocabulary.setter
-    def draft_vocabulary(self, ids: int) -> None:
-        self.native.draft_vocabulary = ids
-
     def draft(
         self, lanes: Sequence[Lane], tokens: Sequence[int], depth: int, least: Sequence[float] | None = None
     ) -> tuple[I64, F32]:

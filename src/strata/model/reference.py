@@ -90,18 +90,15 @@ class ReferenceLane:
         twin.state, twin.waiting = shortened(self.state, waiting, length, self._reference.kv, arrays)
         return twin
 
-    def draft(self, token: int, depth: int, vocabulary: int) -> Iterator[tuple[int, float]]:
-        """Greedy drafts of what may follow `token`, the next one of the conversation, each with its own chance.
-
-        They are chosen among the first `vocabulary` ids.
-        """
+    def draft(self, token: int, depth: int) -> Iterator[tuple[int, float]]:
+        """Greedy drafts of what may follow `token`, the next one of the conversation, each with its own chance."""
         assert self.state.mtp is not None
         self.settle()
         trial, streams = self.state.copy(), self.waiting[0]
         for _ in range(depth):
             logits, streams = self._mtp(trial, [streams], [token])
-            token = argmax(logits[:vocabulary])
-            yield token, 1 / float(np.exp(logits[:vocabulary] - logits[token], dtype=np.float64).sum())
+            token = argmax(logits)
+            yield token, 1 / float(np.exp(logits - logits[token], dtype=np.float64).sum())
 
     def _need_decided(self) -> None:
         if self.tentative:
@@ -131,7 +128,6 @@ class ReferencePath:
         self.kv = reference.kv
         self.threads = 1
         self.computed_by = "reference"
-        self.draft_vocabulary = reference.spec.vocab_size
 
     def sample(self, logits: F32, sampling: Sampling, *, choice: int, position: int) -> int:
         """Draw the token at `position` from one row of logits (V,)."""
@@ -169,7 +165,7 @@ class ReferencePath:
         with np.errstate(all="ignore"):
             for i, (lane, token) in enumerate(zip(lanes, tokens, strict=True)):
                 chain = 1.0
-                for d, (draft, chance) in enumerate(lane.draft(int(token), depth, self.draft_vocabulary)):
+                for d, (draft, chance) in enumerate(lane.draft(int(token), depth)):
                     chain *= chance
                     if least is not None and chain < least[i]:
                         break
