@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.rounds import ROOT, SideError, log_path, wait_or_kill
 from strata.engine.protocol import (
     Err,
     Fatal,
+    Gen,
     Info,
     LaneDone,
     LaneErr,
@@ -90,9 +91,13 @@ class Engine:
 
     def send(self, prompt: Sequence[int], count: int) -> Request:
         """Ask for `count` greedy tokens after a prompt."""
+        return self.command(Gen(count, tuple(prompt)))
+
+    def command(self, command: Gen) -> Request:
+        """Send a request as it is, in a lane of its own."""
         lane, self._lanes = self._lanes, self._lanes + 1
-        line = f"BGEN {lane} {count} {','.join(map(str, prompt))}"
-        request = self._open[lane] = Request(lane, len(prompt), time.perf_counter())
+        line = replace(command, slot=lane).format()
+        request = self._open[lane] = Request(lane, len(command.ids), time.perf_counter())
         self._write(line)
         return request
 

@@ -6,6 +6,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from strata.errors import UsageError
@@ -76,6 +77,7 @@ VARIABLES: tuple[Variable, ...] = (
         maximum=1,
     ),
     Variable("STRATA_API_KEY", str, "", "API key (or several, comma separated) that clients must send"),
+    Variable("STRATA_API_KEY_FILE", str, "", "file with API keys that clients must send, one a line"),
 )
 _BY_NAME: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
 
@@ -97,3 +99,10 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
     if variable.maximum is not None and not value <= variable.maximum:
         raise UsageError(f"{name}={text} must be at most {variable.maximum:g}.")
     return value
+
+
+def state_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where a user's own state is kept, as the XDG base directory specification says; it may not be there yet."""
+    base = (os.environ if environ is None else environ).get("XDG_STATE_HOME", "")
+    # A relative path is to be ignored, says the specification.
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state") / "strata"

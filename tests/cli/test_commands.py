@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import strata
-from strata.cli.chat import Conversation
 from strata.cli.main import COMMANDS, main
 from strata.cli.model import model_name
+from strata.cli.talk import Conversation
 
 CLI = [sys.executable, "-m", "strata.cli"]
 
@@ -53,6 +53,10 @@ assert not heavy, heavy
         (["serve", "--port", "x"], 2, "'x' is not a number from 0 to 65535"),
         (["serve", "--prot", "1"], 2, "Unrecognized arguments: --prot 1"),
         (["serve", "--host", "0.0.0.0"], 2, "set a key with --api-key"),
+        (["serve", "--api-key-file", "/nowhere"], 2, "/nowhere: the file of API keys cannot be read"),
+        (["serve", "--cors-origin", "*"], 2, "every web page"),
+        (["serve", "--cors-origin", "example.org"], 2, "'example.org' is no origin"),
+        (["serve", "--max-waiting", "0"], 2, "'0' is not a number from 1"),
         (["generate", "x", "--model", "/nowhere.gguf"], 1, "/nowhere.gguf"),
         (["inspect", "/nowhere.gguf"], 1, "/nowhere.gguf"),
         (["engine"], 2, "--serve is missing"),
@@ -138,7 +142,7 @@ def test_conversation_commands() -> None:
     assert talk.command("/exit") is None
     assert talk.command("/think on") == "Thinking is on."
     assert talk.thinking is True
-    assert "no such command" in str(talk.command("/think maybe"))
+    assert talk.command("/think maybe") == "/think takes on, off or auto, not 'maybe'."
 
 
 def _in_child(record: Path, *words: str, mode: str = "normal") -> "subprocess.Popen[str]":

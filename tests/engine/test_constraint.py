@@ -172,6 +172,19 @@ def test_the_grammar_begins_after_the_thinking() -> None:
         jsonschema.validate(json.loads(text_of(tokens[at + 1 :])), SCHEMA)
 
 
+def test_a_reply_may_end_without_the_token_that_an_optional_grammar_waits_for() -> None:
+    call = TOKENIZER.id_of("<tool_call>")
+    assert call is not None
+    grammar = Grammar("lark", 'start: "\\nx" </tool_call>')
+    free, held, forced = run(
+        ask(None), ask(grammar, grammar_after=call, grammar_optional=True),
+        ask(grammar, grammar_after=call, grammar_optional=True, logit_bias=((call, 100.0),)),
+    ).values()  # fmt: skip
+    assert held == free
+    assert text_of(forced) == "<tool_call>\nx</tool_call>"
+    assert parse_command(ask(grammar, grammar_after=call, grammar_optional=True).format()).grammar_optional
+
+
 def test_a_cut_reply_is_the_beginning_of_the_whole() -> None:
     cut, whole = run(ask(GRAMMARS[0], 5, most=4), ask(GRAMMARS[0], 5)).values()
     assert cut == whole[:4]

@@ -24,7 +24,10 @@ from strata.text.bytelevel import ALPHABET
 
 FAKE_ENGINE = Path(__file__).parent / "scripted_engine.py"
 TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% if opens is defined %}<think>\n{% endif %}"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
     "{% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}"
 )
@@ -161,6 +164,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server with room for what takes many tokens of a byte each."""
+    with serving(Fake(tmp_path_factory.mktemp("engine") / "record", lanes=True, context=4096)) as server:
+        yield server
+
+
 @contextlib.asynccontextmanager
 async def supervised(fake: Fake, limits: Limits = QUICK, parallel: int | None = None) -> AsyncIterator[Supervisor]:
     engine = Supervisor(fake.command, limits=limits, parallel=parallel)
@@ -170,7 +180,9 @@ async def supervised(fake: Fake, limits: Limits = QUICK, parallel: int | None = 
         await engine.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def helpers() -> Any:
     """The functions above, for tests that start things in their own way."""
-    return {"serving": serving, "supervised": supervised, "make_tokenizer": make_tokenizer, "QUICK": QUICK}
+    return {
+        "Fake": Fake, "serving": serving, "supervised": supervised, "make_tokenizer": make_tokenizer, "QUICK": QUICK,
+    }  # fmt: skip

@@ -5,6 +5,7 @@ special tokens. With --lanes it offers the LANES form, in which all requests run
 """
 
 import argparse
+import json
 import os
 import queue
 import re
@@ -14,6 +15,7 @@ import threading
 import time
 
 END = 258
+THOUGHT = 260
 ARGUMENTS = argparse.ArgumentParser()
 ARGUMENTS.add_argument("--record", required=True)
 ARGUMENTS.add_argument("--mode", default="normal")
@@ -55,6 +57,7 @@ class Request:
         self.ids = [int(x) for x in words[-1].split(",")]
         self.text = bytes(number for number in self.ids if number < 256).decode("utf-8", "replace")
         self.tops = next((int(key.partition("=")[2]) for key in keys if key.startswith("logprobs=")), None)
+        self.stop_ids = {int(x) for key in keys if key.startswith("stop_ids=") for x in key[9:].split(",")}
         self.stop = STOPS[self.lane] = threading.Event()
 
     def say(self, word: str, rest: str) -> None:
@@ -73,7 +76,8 @@ class Request:
         if "nameless" in self.text:
             say("ERR expected: GEN <max_new> ...")
             return
-        self.say("RESUME", "4")
+        reused = min(4, len(self.ids) - 1)
+        self.say("RESUME", str(reused))
         say("SOMETHING new that old clients skip")
         say("POOL 512 256 0 -")
         self.say("PP", f"{len(self.ids)} {len(self.ids)} 12.5 800.0")
@@ -89,12 +93,15 @@ class Request:
                 break
             self.token(token)
             sent += 1
+            if token in self.stop_ids:
+                finish = "stop"
+                break
         del STOPS[self.lane]
         if self.lane == ALONE:
             count = len(self.ids)
-            say(f"DONE {sent} {count} 12.5 40.0 {finish} 3 5 4 0 0 0 0 0.0 {count - 4} 0")
+            say(f"DONE {sent} {count} 12.5 40.0 {finish} 3 5 {reused} 0 0 0 0 0.0 {count - reused} 0")
         else:
-            say(f"BDONE {self.lane} {sent} {finish} 40.0 3 5 {len(self.ids)} 12.5 4 {len(self.ids) - 4}")
+            say(f"BDONE {self.lane} {sent} {finish} 40.0 3 5 {len(self.ids)} 12.5 {reused} {len(self.ids) - reused}")
 
     def error(self, reason: str) -> None:
         del STOPS[self.lane]
@@ -109,6 +116,14 @@ class Request:
                 return [*rest.encode(), END], 0.0, "stop"
             case "think":
                 return [10, 259, *b"\nhm\n", 260, *b"\n\n", *rest.encode(), END], 0.0, "stop"
+            case "write":
+                return [*json.loads(rest).encode(), END], 0.0, "stop"
+            case "muse":  # so many letters of thinking, and then its mark or the end of the turn
+                if THOUGHT in self.ids:
+                    return [*b"done", END], 0.0, "stop"
+                count, last = rest.split()
+                tail = [THOUGHT, *b"\n\ndone", END] if last == "close" else [END]
+                return [*(b"abcdefghijklmnopqrstuvwxyz" * 9)[: int(count)], *tail], 0.0, "stop"
             case "keys":
                 return [*self.keys.encode(), END], 0.0, "stop"
             case "prompt":
@@ -178,6 +193,8 @@ def main() -> int:
     say(f"READY {OPTIONS.context} stop")
     threads = []
     while (request := WORK.get()) is not None:
+        if OPTIONS.mode == "deaf":
+            continue
         if request.lane == ALONE:
             request.run()
         else:

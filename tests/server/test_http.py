@@ -256,18 +256,23 @@ def test_models_health_status_and_page(running: Any) -> None:
     with client_for(running) as client:
         ask(client, "say x")
         assert [model.id for model in client.models.list()] == ["tiny"]
-        assert client.models.retrieve("tiny").model_extra["meta"] == {"n_ctx": 512}
+        assert client.models.retrieve("tiny").model_extra["meta"]["n_ctx"] == 512
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("other")
     health = httpx.get(f"{running.url}/health").json()
     assert (health["status"], health["max_context"], health["model"]) == ("ok", 512, "tiny")
     status = httpx.get(f"{running.url}/v1/status").json()
     assert status["engine"] == {
-        "state": "ready", "restarts": 0,
+        "state": "ready", "restarts": 0, "failure": None,
         "info": {"context": 512, "kv": "bf16", "engine": "9.9.9"} | ({"lanes": 1} if running.fake.lanes else {}),
     }
-    assert status["concurrency"] == {"serving": None if running.fake.lanes else 1, "requested": None}
+    assert status["concurrency"] == {
+        "serving": None if running.fake.lanes else 1, "requested": None, "max_waiting": 1024,
+    }  # fmt: skip
     assert status["activity"]["requests"] == 1
+    assert abs(status["activity"]["last_request_at"] - time.time()) < 60
+    assert set(status["dialects"]) == {"openai", "responses", "anthropic"}
+    assert status["machine"]["ram"]["total_mib"] > status["machine"]["ram"]["available_mib"] > 0
     page = httpx.get(running.url)
     assert "/v1/chat/completions" in page.text
     assert page.headers["content-type"].startswith("text/html")

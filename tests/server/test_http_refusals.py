@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from strata.errors import RequestError, UsageError
-from strata.server.guard import Access, split_keys
+from strata.server.guard import Access
+from strata.server.keys import split_keys
 from strata.server.listen import bind
 
 GOOD: dict[str, Any] = {"messages": [{"role": "user", "content": "say x"}]}
@@ -28,10 +29,7 @@ def running(shared: Any) -> Any:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("n", 2), ("tools", [{"type": "function", "function": {"name": "f"}}]), ("tool_choice", "required"),
-        ("functions", [{"name": "f"}]),
-        ("modalities", ["text", "audio"]),
-        ("reasoning_budget_tokens", 100), ("ignore_eos", True),
+        ("best_of", 2), ("functions", [{"name": "f"}]), ("modalities", ["text", "audio"]), ("ignore_eos", True),
     ],
 )  # fmt: skip
 def test_option_that_is_not_implemented_is_refused_by_name(running: Any, option: str, value: Any) -> None:
@@ -58,11 +56,27 @@ def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
     [
         ({"messages": []}, "messages", "at least one"),
         ({"messages": "hello"}, "messages", "Expected `array`"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "'robot'"),
-        ({"messages": [{"role": "user", "content": 5}]}, "messages", "messages[0].content must be a text"),
-        ({"messages": [{"role": "user"}]}, "messages", "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "'image_url'"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "tool calls"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "'robot'"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "messages[0].content must be a text"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "must be a text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type", "'image_url'",
+        ),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "must be a text"),
+        (
+            {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]},
+            "messages[0].tool_call_id", "no tool call",
+        ),
+        ({"n": 0}, "n", "from 1 to 128, not 0"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].type", "'custom'"),
+        ({"tools": [{"function": {"name": "a b"}}]}, "tools[0].name", "none of them blank"),
+        ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
+        ({"tool_choice": "always"}, "tool_choice", "auto, none, required"),
+        ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice", "'g'"),
+        ({"thinking_budget": -2}, "thinking_budget", "at least 0"),
+        ({"tools": [{"function": {"name": "f", "strict": True}}]}, None, "with no single tokens"),
+        ({"guided_choice": ["a"]}, None, "enforces no grammar"),
         ({"temperature": "hot"}, "temperature", "Expected `float"),
         ({"temperature": -1}, "temperature", "temperature must be from 0 to 100, not -1"),
         ({"top_p": 1.5}, "top_p", "top_p must be"),
@@ -86,7 +100,7 @@ def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
         ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs", "true or false"),
         ({"stream": "yes"}, "stream", "Expected `bool"),
     ],
-)
+)  # fmt: skip
 def test_wrong_value_is_a_sentence(running: Any, change: dict[str, Any], param: str | None, said: str) -> None:
     answer = post(running, {**GOOD, **change})
     error = answer.json()["error"]

@@ -1,5 +1,6 @@
 """Metrics, slots, properties and the tokenizer's routes, read by independent parsers and compared with replies."""
 
+import logging
 import socket
 import threading
 import time
@@ -9,8 +10,6 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
-
-from strata.server import listen
 
 
 def ask(running: Any, text: str) -> httpx.Response:
@@ -97,16 +96,6 @@ def test_properties_have_llama_cpps_shape(shared: Any) -> None:
     assert get(shared, "/version").json()["engine"] == "9.9.9"
 
 
-def test_a_head_that_never_ends_is_cut_off(with_lanes: Any, helpers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "HEAD_S", 0.3)
-    with helpers["serving"](with_lanes) as server, socket.socket() as slow:
-        slow.settimeout(5)
-        slow.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
-        slow.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-")
-        assert slow.recv(1) == b""
-        assert ask(server, "slow 30").json()["choices"][0]["message"]["content"] == "x" * 30
-
-
 def test_pipelined_requests_keep_their_own_status(with_lanes: Any, helpers: Any) -> None:
     with helpers["serving"](with_lanes) as server, socket.socket() as line:
         line.settimeout(5)
@@ -120,3 +109,29 @@ def test_pipelined_requests_keep_their_own_status(with_lanes: Any, helpers: Any)
         while len(found := get(server, "/metrics").json()["requests"]) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
     assert [(one["status"], one["generations"], one["id"]) for one in found] == [(200, 1, "a52"), (400, 0, "a16")]
+
+
+def logged(caplog: pytest.LogCaptureFixture, count: int) -> list[list[str]]:
+    """The first words of the lines of the access log: so many, which may come after their answers."""
+    deadline = time.monotonic() + 5
+    while True:
+        lines = [record.message.split()[:3] for record in caplog.records if record.name == "strata.access"]
+        if len(lines) >= count or time.monotonic() > deadline:
+            return lines
+        time.sleep(0.01)
+
+
+def test_polls_are_not_in_the_log_of_requests(running: Any, caplog: pytest.LogCaptureFixture) -> None:
+    polls = ("/health", "/status", "/v1/status", "/metrics", "/slots", "/props")
+    while httpx.get(f"{running.url}/health").status_code == 503:
+        pass
+    with caplog.at_level(logging.INFO, "strata.access"):
+        for path in polls:
+            assert httpx.get(running.url + path).status_code == 200
+        assert "strata.access" not in caplog.text
+        httpx.get(f"{running.url}/metrics?history=much")
+        httpx.get(f"{running.url}/v1/models")
+        assert logged(caplog, 2) == [["GET", "/metrics", "400"], ["GET", "/v1/models", "200"]]
+    with caplog.at_level(logging.DEBUG, "strata.access"):
+        httpx.get(f"{running.url}/metrics")
+        assert logged(caplog, 3)[2] == ["GET", "/metrics", "200"]

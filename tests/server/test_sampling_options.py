@@ -98,5 +98,5 @@ def test_minus_infinity_is_a_number(helpers: Any) -> None:
 
     answer = ChatAnswer("m", helpers["make_tokenizer"](), scored=True)
     piece = ScoredPiece(Part.ANSWER, "A", (TokenScore(65, -math.inf, ((66, -math.inf),)),))
-    score = json.loads(answer.frames(piece).removeprefix(b"data: "))["choices"][0]["logprobs"]["content"][0]
+    score = json.loads(answer.frames((0, piece)).removeprefix(b"data: "))["choices"][0]["logprobs"]["content"][0]
     assert (score["logprob"], score["top_logprobs"][0]["logprob"]) == (-9999.0, -9999.0)

@@ -75,15 +75,25 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=_whole(0, 65535), default=8080, help="port (default: 8080; 0: any free one)")
     serve.add_argument("--parallel", type=_whole(1, 4096), metavar="N",
                        help="requests given to the engine at once (default: as many as it has memory for)")
+    serve.add_argument("--max-waiting", type=_whole(1, 2**20), metavar="N",
+                       help="requests that may wait for the engine; more are answered with 429 (default: 1024)")
     serve.add_argument("--api-key", metavar="KEY[,KEY]", help="keys that clients must send (default: STRATA_API_KEY)")
+    serve.add_argument("--api-key-file", metavar="PATH",
+                       help="a file with one such key a line (default: STRATA_API_KEY_FILE)")
     serve.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                        help="a further host name under which this server may be reached without a key")
+    serve.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN",
+                       help="let web pages of this origin use the server, as https://example.org (with a key also *)")
 
     chat = commands.add_parser("chat", help=COMMANDS["chat"], description=COMMANDS["chat"])
     _engine_options(chat)
     _sampling_options(chat)
+    chat.add_argument("--url", help="talk with the server at this address (default: with an engine of its own)")
+    chat.add_argument("--api-key-file", metavar="FILE", help="key for that server (default: STRATA_API_KEY)")
     chat.add_argument("--system", metavar="TEXT", help="system message")
     chat.add_argument("--think", choices=("on", "off"), help="thinking (default: as the model does by itself)")
+    chat.add_argument("--fold", action="store_true", help="show thinking as one line")
+    chat.add_argument("--no-history", action="store_true", help="neither read nor keep the lines that were typed")
 
     generate = commands.add_parser("generate", help=COMMANDS["generate"], description=COMMANDS["generate"])
     generate.add_argument("prompt", help="the text; - reads it from standard input")

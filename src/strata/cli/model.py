@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from strata import logs, settings
+from strata import families, logs, settings
 from strata.cli.defaults import demo_model
 from strata.engine.opening import tokenizer_of
 from strata.server.generation import Ask, Event, Generator
 from strata.server.sampling import Sampling
-from strata.server.supervisor import Limits, Supervisor
+from strata.server.supervisor import MOST_WAITING, Limits, Supervisor
 from strata.text import Tokenizer
 from strata.units import bytes_text, count_text
 from strata.weights import Checkpoint, open_checkpoint
@@ -31,13 +31,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ModelCard:
-    """A model file: its name in the API, its tokenizer, its size."""
+    """A model file: its name in the API, its tokenizer, its size, the longest conversation it was made for."""
 
     name: str
     path: Path
     tokenizer: Tokenizer
     parameters: int
     nbytes: int
+    architecture: str | None = None
+    native_context: int | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({count_text(self.parameters)} parameters, {bytes_text(self.nbytes)})"
@@ -58,7 +60,9 @@ def read_card(path: Path) -> ModelCard:
     with open_checkpoint(path) as checkpoint:
         tokenizer = tokenizer_of(checkpoint, path)
         nbytes = sum(info.nbytes for info in checkpoint.tensors.values())
-        return ModelCard(model_name(path), path, tokenizer, parameters(checkpoint), nbytes)
+        found = families.describe(checkpoint)
+        context = found.spec.context_length if found.spec is not None else None
+        return ModelCard(model_name(path), path, tokenizer, parameters(checkpoint), nbytes, found.family, context)
 
 
 def card_for(options: argparse.Namespace) -> ModelCard:
@@ -77,11 +81,14 @@ def engine_command(path: Path, options: argparse.Namespace) -> list[str]:
     return command
 
 
-def supervisor_for(path: Path, options: argparse.Namespace, parallel: int | None = None) -> Supervisor:
+def supervisor_for(
+    path: Path, options: argparse.Namespace, parallel: int | None = None, max_waiting: int | None = None
+) -> Supervisor:
     """The supervisor of an engine for this file, with the limits of the environment."""
     limits = Limits(
-        ready_s=settings.read("STRATA_ENGINE_READY_S"), silence_s=settings.read("STRATA_ENGINE_SILENCE_S")
-    )
+        ready_s=settings.read("STRATA_ENGINE_READY_S"), silence_s=settings.read("STRATA_ENGINE_SILENCE_S"),
+        max_waiting=MOST_WAITING if max_waiting is None else max_waiting,
+    )  # fmt: skip
     return Supervisor(engine_command(path, options), limits=limits, parallel=parallel)
 
 

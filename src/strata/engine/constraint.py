@@ -73,8 +73,11 @@ class Grammars:
         self._leading: dict[int, int] = {}
         self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
-    def constraint(self, grammar: Grammar, after: int | None = None) -> "Constraint":
+    def constraint(self, grammar: Grammar, after: int | None = None, *, optional: bool = False) -> "Constraint":
         """A constraint at its beginning, or one that begins behind the token `after`.
+
+        `optional`: the reply may end without that token, and the grammar begins right behind it; else line breaks may
+        stand between.
 
         Raises RequestError with the reason for a grammar that is none, too large, or not enforced in full.
         """
@@ -90,7 +93,7 @@ class Grammars:
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(grammar)
-        return Constraint(matcher.deep_copy(), self._size, self._ends, after, self._leading)
+        return Constraint(matcher.deep_copy(), self._size, self._ends, after, self._leading, optional=optional)
 
     def _ready(self) -> "LLTokenizer":
         if self._words is None:
@@ -108,12 +111,14 @@ class Constraint:
     """What one lane may draw next. `allowed` and `advance` follow each other, a token at a time."""
 
     def __init__(
-        self, matcher: "LLMatcher", size: int, ends: Sequence[int], after: int | None, leading: dict[int, int]
-    ) -> None:
+        self, matcher: "LLMatcher", size: int, ends: Sequence[int], after: int | None, leading: dict[int, int], *,
+        optional: bool = False,
+    ) -> None:  # fmt: skip
         self._matcher = matcher
         self._size = size
         self._ends = list(ends)
         self._after = after
+        self._optional = optional
         self._leading = leading
         self._breaks = 0  # line breaks that may still stand between the token `after` and the reply
 
@@ -129,7 +134,7 @@ class Constraint:
         """
         if not self.begun:
             mask = np.ones(self._size, np.bool_)
-            mask[self._ends] = False
+            mask[self._ends] = self._optional
             return mask
         try:
             bits = self._matcher.compute_bitmask()
@@ -149,7 +154,8 @@ class Constraint:
         """A token was drawn, one of those that were allowed."""
         if not self.begun:
             if token == self._after:
-                self._after, self._breaks = None, max(self._leading.values(), default=0)
+                self._after = None
+                self._breaks = 0 if self._optional else max(self._leading.values(), default=0)
             return
         if self._leading.get(token, self._breaks + 1) <= self._breaks:
             self._breaks -= self._leading[token]

@@ -197,7 +197,9 @@ class Engine:
         if self.grammars is None:
             raise RequestError("bad request: grammar: this engine was started without a vocabulary")
         with self._watch(f"compiling a grammar of {len(request.grammar.text)} characters"):
-            return self.grammars.constraint(request.grammar, request.grammar_after)
+            return self.grammars.constraint(
+                request.grammar, request.grammar_after, optional=request.grammar_optional
+            )
 
     def _check(self, order: Order, request: Gen) -> None:
         busy = self._busy
@@ -238,9 +240,7 @@ class Engine:
 
     def _cannot_yield(self, one: Running, slot: int) -> str:
         """Why a read does not give way to this slot; empty if it does."""
-        left = one.lane.prompt - one.lane.held
-        if one.lane.phase is not Phase.READING:
-            return "no prompt is being read"
+        left = max(0, one.lane.prompt - one.lane.held)
         if not self.limits.checkpoints or not one.lane.request.ckpt:
             return "what was read would not be kept"
         if left <= SHORT_READ:
@@ -357,7 +357,7 @@ class Engine:
         """The POOL line, where it changed."""
         if not (self._lanes or self.limits.tell_pool):
             return
-        mark = (self.memory.free, self._served, len(self._running))
+        mark = (self.memory.changes, self._served, len(self._running))
         if mark == self._pool_mark:
             return
         self._pool_mark = mark

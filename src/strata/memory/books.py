@@ -24,6 +24,7 @@ class Books(Generic[S]):
         self.conversations: dict[int, Conversation[S]] = {}
         self._number = 0
         self._time = 0
+        self.changes = 0  # states that came to a conversation, or went
 
     def now(self) -> int:
         """A clock of uses."""
@@ -54,6 +55,7 @@ class Books(Generic[S]):
 
     def own(self, conversation: Conversation[S], node: SpotNode[S], *, end: bool = False) -> None:
         """The conversation owns the live state at a node from now on."""
+        self.changes += 1
         live_of(node).owners.add(conversation.number)
         if end:
             assert conversation.end is None
@@ -64,6 +66,7 @@ class Books(Generic[S]):
 
     def disown(self, conversation: Conversation[S], node: SpotNode[S]) -> None:
         """The conversation owns it no longer; what nobody owns goes, and so does a conversation without states."""
+        self.changes += 1
         if conversation.end is node:
             conversation.end = None
         conversation.checkpoints = [one for one in conversation.checkpoints if one is not node]

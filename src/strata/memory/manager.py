@@ -181,9 +181,9 @@ class Memory(Generic[S]):
         return self._keeper.idle_at(place) is not None
 
     @property
-    def free(self) -> int:
-        """Chunks of the pool that nobody holds."""
-        return self._pool.free
+    def changes(self) -> int:
+        """Counts up whenever `pool_line` may have changed without a request's coming or going."""
+        return self._pool.changes + self._books.changes
 
     def save(self, path: Path) -> tuple[int, int]:
         """Write the conversation of the control lines to a session file: tokens, bytes. ConversationFileError."""

@@ -29,6 +29,7 @@ class Pool:
         self._references = [0] * self.capacity
         self._tables: dict[int, list[int]] = {}
         self._next = 0
+        self.changes = 0  # chunks taken and let go
 
     @property
     def tokens(self) -> int:
@@ -122,11 +123,13 @@ class Pool:
         assert free == {chunk for chunk, count in enumerate(counted) if count == 0}, "a chunk is lost, or free and held"
 
     def _take(self) -> int:
+        self.changes += 1
         chunk = self._free.pop()
         self._references[chunk] = 1
         return chunk
 
     def _drop(self, chunk: int) -> None:
+        self.changes += 1
         self._references[chunk] -= 1
         if self._references[chunk] == 0:
             self._free.append(chunk)

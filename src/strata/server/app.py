@@ -11,7 +11,9 @@ from strata.errors import StrataError
 from strata.server.anthropic_routes import anthropic_routes
 from strata.server.error_form import error_body
 from strata.server.guard import Guard
+from strata.server.model_routes import model_routes
 from strata.server.openai_routes import openai_routes
+from strata.server.openapi import openapi_route
 from strata.server.operations import operations_routes
 from strata.server.page_routes import page_files, page_routes
 from strata.server.problem import Problem, describe
@@ -20,23 +22,29 @@ from strata.server.responses_routes import responses_routes
 from strata.server.service import Service
 
 LOG = logs.get("server")
-_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 408: "timeout"}
+_CODES = {
+    404: "not_found", 405: "method_not_allowed", 408: "timeout", 413: "body_too_large", 501: "not_supported",
+}  # fmt: skip
 
 
 def create_app(service: Service) -> Starlette:
     """The application. Its owner starts and closes the engine. Raises UsageError for an unsafe `access`."""
     service.access.check()
     page = page_files()
-    return Starlette(
-        routes=[
-            *openai_routes(service), *anthropic_routes(service), *responses_routes(service),
-            *operations_routes(service), *page_routes(page),
-        ],
+    routes = [
+        *model_routes(service), *openai_routes(service), *anthropic_routes(service), *responses_routes(service),
+        *operations_routes(service), *page_routes(page),
+    ]  # fmt: skip
+    app = Starlette(
+        routes=[*routes, openapi_route(routes, keys=bool(service.access.keys))],
         middleware=[
             Middleware(Guard, access=service.access, metrics=service.engine.metrics, open_paths=page.keys())
         ],
         exception_handlers={HTTPException: _http_error, StrataError: _strata_error, Exception: _unexpected_error},
     )
+    # A path is right or there is nothing: the address of a redirect would be made of what the client says of itself.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
@@ -59,7 +67,8 @@ async def _http_error(request: Request, failure: Exception) -> Response:
     if failure.status_code == 405:
         message = f"{request.method} is not what {request.url.path} is for."
     code = _CODES.get(failure.status_code, "invalid_request")
-    problem = Problem(failure.status_code, "invalid_request_error", code, message)
+    kind = "not_supported_error" if failure.status_code == 501 else "invalid_request_error"
+    problem = Problem(failure.status_code, kind, code, message)
     return _answer(request, problem, dict(failure.headers or {}))
 
 

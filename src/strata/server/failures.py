@@ -10,6 +10,16 @@ class EngineUnavailable(EngineError):
     retry_after_s: int | None = 15
 
 
+class TooManyWaiting(EngineError):
+    """So many requests wait for the engine that no more are taken."""
+
+    code = "too_many_waiting"
+    retry_after_s: int | None = 5
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} requests are waiting already, and no more may (--max-waiting); try again later.")
+
+
 class EngineDied(EngineError):
     """The engine process ended while it worked on the request."""
 

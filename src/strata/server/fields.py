@@ -17,6 +17,8 @@ DEEPEST = 64
 MOST_LOGPROBS = 20
 BLIND = "[an image, which this model cannot see]"
 """What the model reads where a tool gave back an image."""
+_TEXTS = ("text", "input_text", "output_text")
+_IMAGES = ("image_url", "input_image")
 _TOOL_NAME = re.compile(r"[^\s<>=]{1,256}")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
              "repetition_penalty", "penalty_last_n")  # fmt: skip
@@ -148,6 +150,42 @@ def nodes(values: Iterable[Any], path: str) -> list[Node]:
             raise FieldError(f"{path}[{index}] must be an object.", f"{path}[{index}]")
         result.append(Node(value, f"{path}[{index}]"))
     return result
+
+
+def arguments_of(function: Node) -> dict[str, Any]:
+    """A past call's `arguments`. A text that is no JSON object is history like any other, and is shown as it was.
+
+    Raises FieldError when they are nested too deeply.
+    """
+    text = function.text_or("arguments", "")
+    try:
+        arguments = msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return {"arguments": text}
+    if deeper(arguments, DEEPEST):
+        raise function.wrong(f"is nested deeper than {DEEPEST} levels", "arguments")
+    return arguments
+
+
+def parts_text(holder: Node, name: str, *, blind: bool = False) -> str:
+    """A text, or the texts of a list of parts. `blind`: an image is named to the model instead of being refused."""
+    content = holder.value.get(name)
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise holder.wrong("must be a text or a list of parts", name)
+    texts = []
+    for part in nodes(content, holder.at(name)):
+        kind = part.text("type")
+        if kind in _TEXTS:
+            texts.append(part.text("text"))
+        elif kind == "refusal":
+            texts.append(part.text("refusal"))
+        elif kind in _IMAGES and blind:
+            texts.append(BLIND)
+        else:
+            raise part.wrong(f"is {kind!r}, and this model reads text only", "type")
+    return "".join(texts)
 
 
 def check_tools(tools: Sequence[Tool], choice: ToolChoice) -> None:

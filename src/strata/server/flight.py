@@ -1,10 +1,10 @@
 """One request in flight: what the engine has said of it, and how long it may be silent about it."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from strata.engine.protocol import Done, Gen, Progress, Report, Token
 from strata.errors import EngineError
+from strata.server.mailbox import Mailbox
 
 CHUNK = 8192
 """Tokens of a prompt that an engine may read before it says how far it is."""
@@ -38,7 +38,7 @@ class Flight:
         self._read = True
         self._reading_s = min(self._prompt, CHUNK) / slowest_prompt
         self._last_ms = 0.0
-        self._arrived: asyncio.Queue[Report | EngineError] = asyncio.Queue()
+        self._arrived: Mailbox[Report | EngineError] = Mailbox()
 
     @property
     def patience_s(self) -> float:
@@ -66,14 +66,14 @@ class Flight:
             self.ended = True
             self._on_end(self._finish(report), None)
         if self._read:
-            self._arrived.put_nowait(report)
+            self._arrived.put(report)
 
     def fail(self, error: EngineError) -> None:
         """The request ends with an error instead of a DONE."""
         self.ended = True
         self._on_end("error", getattr(error, "code", "engine_error"))
         if self._read:
-            self._arrived.put_nowait(error)
+            self._arrived.put(error)
 
     def stop(self, *, enough: bool = True) -> None:
         """Ask the engine to end the request at its next window; DONE follows in `reports`.

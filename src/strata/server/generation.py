@@ -7,27 +7,29 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from strata.engine.protocol import CONTEXT_RESERVE, Done, Gen, LogProb, Progress, Resume, Reused, Token
 from strata.errors import RequestError
-from strata.server.constrained import grammar_keys
+from strata.server.constrained import grammar_keys, strict_keys
 from strata.server.failures import EngineUnavailable
 from strata.server.flight import Flight
-from strata.server.reply import Reply
+from strata.server.rendering import can_skip_thinking, chat_template, render
+from strata.server.reply import Reply, Said
 from strata.server.sampling import Sampling, ValueRangeError
 from strata.server.scores import TokenScore
-from strata.text import ChatTemplate, Piece, Tokenizer, starts_inside
-from strata.text.calls import CallArguments, CallClosed, CallOpened, Tool, ToolChoice
+from strata.server.stages import Stages, staged
+from strata.text import Tokenizer, starts_inside
+from strata.text.calls import Tool, ToolChoice
 from strata.text.grammar import Grammar
-from strata.text.template import CHATML
+from strata.text.tool_calls import OPEN as CALL
+from strata.text.tool_calls import opening
 
 REPEAT_LIMIT = 256
 """A reply that says one token this often in a row has lost its thread and is ended."""
-_RESERVED = ("messages", "add_generation_prompt", "tools")
-_NO_THINKING = ("none", "off", "minimal", "disabled")
-_EFFORTS = {"low": "low", "medium": "medium", "high": "xhigh", "xhigh": "xhigh", "max": "xhigh"}
+NEVER = -100.0
+"""What is added to the logit of a token that a reply may not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,12 @@ class Prepared:
     """A request ready for the engine."""
 
     ask: Ask
-    command: Gen
-    context: int
+    stages: Stages
     starts_thinking: bool
 
     @property
     def prompt_tokens(self) -> int:
-        return len(self.command.ids)
+        return len(self.stages.prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class End:
     stop_string: str | None = None
 
 
-Event = Reading | Piece | CallOpened | CallArguments | CallClosed | End
+Event = Reading | Said | End
 
 
 class Engine(Protocol):
@@ -109,8 +110,13 @@ class Engine(Protocol):
         """The context length in tokens, when the engine is ready."""
         ...
 
-    def request(self, command: Gen) -> AbstractAsyncContextManager[Flight]:
-        """One request in its turn; leaving the context early ends it."""
+    @property
+    def info(self) -> Mapping[str, int | str]:
+        """What the engine can do, while it is ready."""
+        ...
+
+    def request(self, command: Gen, *, ahead: bool = False) -> AbstractAsyncContextManager[Flight]:
+        """One request in its turn (`ahead`: before all that wait); leaving the context early ends it."""
         ...
 
 
@@ -133,74 +139,124 @@ class Generator:
         """Tokens of the prompt that `prepare` would make, whether it fits the context or not; no engine is needed."""
         return len((await asyncio.to_thread(self._tokens, ask))[0])
 
+    def prompt_text(self, ask: Ask) -> str:
+        """A raw prompt as text. Raises RequestError for a number that is no token."""
+        prompt = ask.prompt or ""
+        return prompt if isinstance(prompt, str) else self.tokenizer.decode(self._raw_prompt(prompt))
+
     @property
     def can_skip_thinking(self) -> bool:
         """Whether the template can be told not to think (also when it knows no thinking)."""
-        source = self.template.source if self.template is not None else ""
-        return "<think>" not in source or "enable_thinking" in source
+        return self.template is None or can_skip_thinking(self.template)
 
     async def events(self, prepared: Prepared) -> AsyncGenerator[Event, None]:
         """The reply, piece by piece; the last event is End. Closing the iterator early stops the engine's work.
 
         Raises EngineRefused, EngineDied, EngineStalled or EngineUnavailable.
         """
-        split = prepared.ask.messages is not None
-        reply = Reply(self.tokenizer, prepared.ask.stop, split=split, thinking=prepared.starts_thinking)
-        cached = 0
+        ask, stages = prepared.ask, prepared.stages
+        calling = ask.tools if ask.tool_choice.mode != "none" else ()
+        one_call = ask.tool_choice.mode == "named" or not ask.tool_choice.parallel
+        reply = Reply(
+            self.tokenizer, ask.stop, split=ask.messages is not None, thinking=prepared.starts_thinking, tools=calling,
+            one_call=one_call,
+        )  # fmt: skip
+        for number in stages.begun:
+            for said in reply.push(number):
+                yield said
+        written = _Written(prepared.prompt_tokens)
+        command: Gen | None = stages.first
+        while command is not None:
+            async with contextlib.aclosing(self._stage(command, reply, written, ask.logprobs is not None)) as events:
+                async for event in events:
+                    yield event
+            done, command = written.stages[-1], None
+            if len(written.stages) == 1 and not reply.ended and (more := stages.next(reply, done, self.tokenizer)):
+                inserted, command = more
+                for number in inserted:
+                    for said in reply.push(number):
+                        yield said
+        for said in reply.finish(natural=done.finish == "stop" and not written.stopped):
+            yield said
+        yield written.end(reply)
+
+    async def _stage(
+        self, command: Gen, reply: Reply, written: "_Written", scored: bool
+    ) -> AsyncGenerator[Reading | Said, None]:
+        """The reply's next tokens, as one request to the engine; its end is added to `written`."""
+        first = not written.stages
         score: LogProb | None = None
         async with (
-            self.engine.request(prepared.command) as flight,
+            self.engine.request(command, ahead=not first) as flight,
             contextlib.aclosing(flight.reports()) as reports,
         ):
             async for report in reports:
                 match report:
-                    case Progress():
-                        yield Reading(report.reached, report.prompt, cached, report.ms)
-                    case Resume() | Reused():
-                        cached = report.tokens
+                    case Progress() if first:
+                        yield Reading(report.reached, report.prompt, written.cached, report.ms)
+                    case Resume() | Reused() if first:
+                        written.cached = report.tokens
                     case LogProb():
                         score = report
-                    case Token() if not reply.ended:
-                        if prepared.ask.logprobs is not None and score is None:
+                    case Token() if not (reply.ended or written.stopped):
+                        if scored and score is None:
                             raise RequestError("logprobs: this engine does not tell log-probabilities; leave it out.")
                         known = TokenScore(report.id, score.logprob, score.top) if score is not None else None
-                        for piece in reply.push(report.id, known):
-                            yield piece
+                        for said in reply.push(report.id, known):
+                            yield said
                         score = None
-                        if reply.ended or reply.repeats >= REPEAT_LIMIT:
-                            reply.ended = True
+                        written.stopped = reply.repeats >= REPEAT_LIMIT
+                        if reply.ended or written.stopped:
                             flight.stop()
                     case Done():
-                        for piece in reply.finish():
-                            yield piece
-                        yield _end(report, reply, cached)
+                        written.stages.append(report)
 
     def _prepare(self, ask: Ask, context: int) -> Prepared:
-        ask.sampling.check(self.tokenizer.size)
-        for name, wanted in (("tools", ask.tools), ("thinking_budget", ask.thinking_budget)):
-            if wanted:
-                raise RequestError(f"{name}: not implemented by this server yet; leave it out.")
+        calls = bool(ask.tools) and ask.tool_choice.mode != "none"
+        if calls and ask.grammar is not None:
+            raise RequestError("A reply may call tools or has a grammar: send no tools with it, or tool_choice none.")
+        sampling = self._sampling(ask)
         ids, inside = self._tokens(ask)
-        room = context - len(ids) - CONTEXT_RESERVE
-        if room < 1:
-            raise ContextError(
-                f"The prompt has {len(ids)} tokens, but the context of {context} tokens has room for at most "
-                f"{context - CONTEXT_RESERVE - 1}; shorten the conversation or start the server with a larger "
-                "--context.",
-                len(ids),
-                context - CONTEXT_RESERVE - 1,
-            )
-        wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
-        if wanted is None or wanted < 1:
-            raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
-        constrained = grammar_keys(ask.grammar, self.tokenizer, thinking=inside)
-        command = Gen(min(wanted, room), tuple(ids), logprobs=ask.logprobs, **ask.sampling.keys(), **constrained)
-        return Prepared(ask, command, context, inside)
+        limit = _limit(ask, len(ids), context)
+        begins = self._opening(ask)
+        template = self.template.source if self.template is not None else ""
+        strict = strict_keys(ask.tools, ask.tool_choice, template, begins, self.tokenizer)
+        if (ask.grammar is not None or strict) and not self.engine.info.get("grammar"):
+            raise RequestError("This engine enforces no grammar; ask without a schema, a grammar or strict tools.")
+
+        def command(thinking: bool) -> Gen:
+            constrained = strict or grammar_keys(ask.grammar, self.tokenizer, thinking=thinking)
+            return Gen(limit, tuple(ids), logprobs=ask.logprobs, **sampling.keys(), **constrained)
+
+        stages = staged(
+            command(inside), command(False), self.tokenizer, inside=inside, budget=ask.thinking_budget,
+            opening=begins,
+        )  # fmt: skip
+        return Prepared(ask, stages, inside)
+
+    def _opening(self, ask: Ask) -> str:
+        """What a reply begins with that has to call a tool."""
+        if ask.tool_choice.mode not in ("required", "named") or self.template is None:
+            return ""
+        name = ask.tool_choice.name if ask.tool_choice.mode == "named" else None
+        if name is None and len(ask.tools) == 1:
+            name = ask.tools[0].name
+        return opening(self.template.source, name)
+
+    def _sampling(self, ask: Ask) -> Sampling:
+        """The request's sampling. Tools that may not be called stay in the prompt, for it to be found in the cache."""
+        ask.sampling.check(self.tokenizer.size)
+        call = self.tokenizer.id_of(CALL)
+        if not ask.tools or ask.tool_choice.mode != "none" or call is None:
+            return ask.sampling
+        return replace(ask.sampling, logit_bias={**ask.sampling.logit_bias, call: NEVER})
 
     def _tokens(self, ask: Ask) -> tuple[list[int], bool]:
         """The prompt's tokens, and whether it leaves the model inside its thinking."""
         if ask.messages is not None:
-            prompt = self._render(ask)
+            if self.template is None:
+                raise RequestError(f"The model {self.name} has no chat template, so it cannot answer messages.")
+            prompt = render(self.template, self.tokenizer, ask, name=self.name)
             ids = self.tokenizer.encode(prompt, parse_special=True, add_special=True)
             inside = starts_inside(prompt)
         else:
@@ -218,38 +274,22 @@ class Generator:
             raise RequestError(f"prompt: {wrong} is no token of this model (0 to {self.tokenizer.size - 1}).")
         return list(prompt)
 
-    def _render(self, ask: Ask) -> str:
-        if self.template is None:
-            raise RequestError(f"The model {self.name} has no chat template, so it cannot answer messages.")
-        reserved = next((key for key in _RESERVED if key in ask.template_options), None)
-        if reserved is not None:
-            raise RequestError(f"chat_template_kwargs may not set {reserved!r}.")
-        options = {**self._thinking_options(ask), **ask.template_options}
-        messages = [
-            {key: self.tokenizer.quote(value) if isinstance(value, str) and key != "role" else value
-             for key, value in message.items()}
-            for message in conversation(ask.messages or ())
-        ]  # fmt: skip
-        return self.template.render(messages, options=options)
 
-    def _thinking_options(self, ask: Ask) -> dict[str, Any]:
-        """Effort and the thinking switch as template options; a template with a mere switch gets on or off."""
-        options: dict[str, Any] = {}
-        thinking = ask.thinking
-        if ask.effort is not None:
-            if ask.effort in _NO_THINKING:
-                thinking = False if thinking is None else thinking
-            elif ask.effort in _EFFORTS:
-                options["reasoning_effort"] = _EFFORTS[ask.effort]
-                thinking = True if thinking is None else thinking
-            else:
-                known = ", ".join((*_NO_THINKING, *_EFFORTS))
-                raise RequestError(f"reasoning effort {ask.effort!r} is unknown; choose one of {known}.")
-        if thinking is not None:
-            if not thinking and not self.can_skip_thinking:
-                raise RequestError(f"Thinking cannot be switched off: {self.name}'s chat template has no such switch.")
-            options["enable_thinking"] = thinking
-        return options
+def _limit(ask: Ask, prompt: int, context: int) -> int:
+    """The most tokens of a reply to a prompt of so many. Raises ContextError or ValueRangeError."""
+    room = context - prompt - CONTEXT_RESERVE
+    if room < 1:
+        most = context - CONTEXT_RESERVE - 1
+        raise ContextError(
+            f"The prompt has {prompt} tokens, but the context of {context} tokens has room for at most {most}; "
+            "shorten the conversation or start the server with a larger --context.",
+            prompt,
+            most,
+        )
+    wanted = room if ask.max_tokens in (None, 0, -1) else ask.max_tokens
+    if wanted is None or wanted < 1:
+        raise ValueRangeError("max_tokens", f"max_tokens must be at least 1 (or -1 for no limit), not {wanted}.")
+    return min(wanted, room)
 
 
 class ContextError(RequestError):
@@ -261,47 +301,32 @@ class ContextError(RequestError):
         self.most = most
 
 
-def chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The model's own template; the plain ChatML one for a file without, if it has ChatML's tokens; else None."""
-    vocab = tokenizer.vocabulary
-    source = vocab.chat_template
-    if source is None and all(tokenizer.id_of(mark) is not None for mark in ("<|im_start|>", "<|im_end|>")):
-        source = CHATML
-    if source is None:
-        return None
-    bos, eos = ("" if number is None else vocab.tokens[number] for number in (vocab.bos_id, vocab.eos_id))
-    return ChatTemplate(source, bos_token=bos, eos_token=eos, name=vocab.source)
+@dataclass(slots=True)
+class _Written:
+    """What the engine said of a reply's stages, beside its tokens."""
 
+    prompt_tokens: int
+    cached: int = 0
+    stopped: bool = False
+    stages: list[Done] = field(default_factory=list)
 
-def conversation(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as templates expect them: one system message at most, first (a later one becomes the user's)."""
-    result: list[dict[str, Any]] = []
-    for message in messages:
-        role = "system" if message["role"] == "developer" else message["role"]
-        if role == "system" and result and (len(result) > 1 or result[0]["role"] != "system"):
-            role = "user"
-        if role == "system" and result:
-            result[0]["content"] = f"{result[0]['content']}\n\n{message['content']}"
-        else:
-            result.append({**message, "role": role})
-    return result
-
-
-def _end(done: Done, reply: Reply, cached: int) -> End:
-    if done.finish == "cancel" and not reply.ended:
-        raise EngineUnavailable("The reply was cut off: the engine is shutting down.")
-    by_text = reply.stop_string is not None
-    repeated = reply.ended and not by_text
-    return End(
-        finish="stop" if by_text or (done.finish == "stop" and not repeated) else "length",
-        prompt_tokens=done.prompt,
-        cached_tokens=done.reused or cached,
-        completion_tokens=reply.tokens,
-        reasoning_tokens=reply.reasoning_tokens,
-        prompt_ms=done.prompt_ms,
-        decode_ms=done.decode_ms,
-        drafts_offered=done.drafts_offered,
-        drafts_accepted=done.drafts_accepted,
-        truncated=done.finish == "pool",
-        stop_string=reply.stop_string,
-    )
+    def end(self, reply: Reply) -> End:
+        """The end of the reply. Raises EngineUnavailable when the engine was stopped in the middle of it."""
+        last = self.stages[-1]
+        if last.finish == "cancel" and not (reply.ended or self.stopped):
+            raise EngineUnavailable("The reply was cut off: the engine is shutting down.")
+        whole = reply.ended or (last.finish == "stop" and not self.stopped)
+        called = whole and reply.called and reply.stop_string is None
+        return End(
+            finish="tool_calls" if called else "stop" if whole else "length",
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=min(self.stages[0].reused or self.cached, self.prompt_tokens),
+            completion_tokens=len(reply.ids),
+            reasoning_tokens=reply.reasoning_tokens,
+            prompt_ms=sum(done.prompt_ms for done in self.stages),
+            decode_ms=sum(done.decode_ms for done in self.stages),
+            drafts_offered=sum(done.drafts_offered for done in self.stages),
+            drafts_accepted=sum(done.drafts_accepted for done in self.stages),
+            truncated=last.finish == "pool",
+            stop_string=reply.stop_string,
+        )

@@ -1,11 +1,10 @@
 """What stands before every request: keys, foreign pages, sizes, request ids, the access log."""
 
-import hashlib
-import hmac
 import ipaddress
+import logging
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,7 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strata import logs
 from strata.errors import UsageError
+from strata.server.cors import ANYBODYS, Cors, origin_of
 from strata.server.error_form import REQUEST_ID, error_body
+from strata.server.keys import Keys, is_usable
 from strata.server.metrics import Metrics
 from strata.server.problem import Problem
 from strata.server.records import CURRENT, Trace
@@ -22,33 +23,43 @@ from strata.server.records import CURRENT, Trace
 LOG = logs.get("access")
 LEFT = 499
 """The status in log and counters of a request whose client left before it had its answer."""
+HEAD_LIMIT = 64 * 2**10
+"""Bytes of a request's line and headers."""
+HEAD_TOO_LARGE = f"The head of the request is larger than {HEAD_LIMIT} bytes."
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 OPEN_PATHS = frozenset({"/health", "/api/health"})
 """What needs no key, beside the page."""
+POLLED = OPEN_PATHS | {"/metrics", "/status", "/v1/status", "/slots", "/props", "/version"}
+"""What monitors ask every second: logged at debug level unless something is wrong."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use the server: `keys` (none: everybody on this machine) and, without keys, under which host names."""
+    """Who may use the server: `keys` (none: everybody on this machine) and, without keys, under which host names.
+
+    `cors_origins`: those whose pages may use it too.
+    """
 
     host: str = "127.0.0.1"
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = field(default=(), repr=False)
     allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises UsageError when the server would be open to other machines without a key, or a key is unusable."""
         if not self.keys and not is_loopback(self.host):
             raise UsageError(
-                f"Serving at {self.host} lets other machines use this model; set a key with --api-key KEY "
-                "(or STRATA_API_KEY), or serve at 127.0.0.1."
+                f"Serving at {self.host} lets other machines use this model; set a key with --api-key or "
+                "--api-key-file (or STRATA_API_KEY), or serve at 127.0.0.1."
             )
-        if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
+        if not all(is_usable(key) for key in self.keys):
             raise UsageError("An API key must be printable ASCII without blanks, and not empty.")
-
-
-def split_keys(text: str) -> tuple[str, ...]:
-    """Keys from a comma-separated list."""
-    return tuple(key.strip() for key in text.split(",") if key.strip())
+        for origin in map(origin_of, self.cors_origins):
+            if origin in ANYBODYS and not self.keys:
+                raise UsageError(
+                    f"--cors-origin {origin} lets every web page that is opened on this machine use the model; "
+                    "set a key too (--api-key-file), or name the origins."
+                )
 
 
 def is_loopback(host: str) -> bool:
@@ -73,7 +84,8 @@ class Guard:
         self._metrics = metrics
         self._open_paths = OPEN_PATHS | frozenset(open_paths)
         self._access = access
-        self._digests: Sequence[bytes] = [_digest(key) for key in access.keys]
+        self._keys = Keys(access.keys)
+        self._cors = Cors(access.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -89,6 +101,7 @@ class Guard:
                 trace.status = message["status"]
                 own = MutableHeaders(scope=message)
                 own["x-request-id"] = own["request-id"] = trace.id
+                self._cors.mark(headers.get("origin"), own)
             else:
                 answered = not message.get("more_body", False)
             await send(message)
@@ -100,11 +113,10 @@ class Guard:
             return message
 
         scope.setdefault("state", {})[REQUEST_ID] = trace.id
-        problem = self._problem(scope["method"], scope["path"], headers)
-        refusal = _refuse(scope, problem) if problem is not None else None
+        app = self._answerer(scope, headers)
         token = CURRENT.set(trace)
         try:
-            await (refusal or self.app)(scope, receive_and_look, send_with_id)
+            await app(scope, receive_and_look, send_with_id)
         finally:
             CURRENT.reset(token)
             trace.status = trace.status or LEFT
@@ -113,11 +125,28 @@ class Guard:
 
     def _log(self, trace: Trace) -> None:
         path = ascii(trace.path)[1:-1]
-        LOG.info("%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
+        polled = trace.method in ("GET", "HEAD") and trace.path in POLLED and trace.status in (200, 503)
+        level = logging.DEBUG if polled else logging.INFO
+        LOG.log(level, "%s %s %d %.0f ms %s", trace.method, path, trace.status, 1000 * trace.seconds, trace.id)
 
-    def _problem(self, method: str, path: str, headers: Headers) -> Problem | None:
-        if self._digests:
-            if path in self._open_paths or self._key_is_right(headers):
+    def _answerer(self, scope: Scope, headers: Headers) -> ASGIApp:
+        """What answers a request: the application, if it may have it."""
+        asks = self._cors.asks(scope["method"], headers)
+        problem = self._problem(scope["method"], scope["path"], headers, asks=asks)
+        if _head_size(scope) > HEAD_LIMIT:
+            problem = Problem(431, "invalid_request_error", "head_too_large", HEAD_TOO_LARGE)
+        if problem is not None:
+            return _refuse(scope, problem)
+        return self._cors.answer(headers) if asks else self.app
+
+    def _problem(self, method: str, path: str, headers: Headers, *, asks: bool) -> Problem | None:
+        origin = headers.get("origin")
+        if asks and not self._cors.allows(origin):
+            return Problem(403, "permission_error", "origin_not_allowed",
+                           f"Pages from {origin!r} may not use this server; --cors-origin can allow them.")
+        if self._keys:
+            # A browser's question cannot bear a key; the request after it does.
+            if asks or path in self._open_paths or self._key_is_right(headers):
                 return None
             return Problem(401, "authentication_error", "invalid_api_key",
                            "A key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
@@ -125,15 +154,17 @@ class Guard:
         if not self._is_own(_host_name(host)):
             return Problem(403, "permission_error", "host_not_allowed",
                            f"The host name {host!r} is not this server's; use 127.0.0.1 or localhost, or set a key.")
-        origin = headers.get("origin")
-        if origin is not None and method != "GET" and not self._is_own(_host_name(urlsplit(origin).netloc)):
+        if method != "GET" and not self._is_own_page(origin):
             return Problem(403, "permission_error", "origin_not_allowed",
-                           f"Pages from {origin!r} may not use this server without a key.")
+                           f"Pages from {origin!r} may not use this server without a key or --cors-origin.")
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             return Problem(415, "invalid_request_error", "unsupported_media_type",
                            f"The body must be sent as content-type application/json, not {kind!r}.")
         return None
+
+    def _is_own_page(self, origin: str | None) -> bool:
+        return origin is None or self._cors.allows(origin) or self._is_own(_host_name(origin.partition("://")[2]))
 
     def _is_own(self, name: str) -> bool:
         own = {self._access.host.strip("[]").lower(), *(host.lower() for host in self._access.allowed_hosts)}
@@ -142,9 +173,7 @@ class Guard:
     def _key_is_right(self, headers: Headers) -> bool:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        digest = _digest(given)
-        # Every key is compared, and digests all have one length: the time taken tells nothing about the keys.
-        return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419
+        return self._keys.match(given)
 
 
 def _sane_id(given: str | None) -> str | None:
@@ -152,8 +181,10 @@ def _sane_id(given: str | None) -> str | None:
     return given if given is not None and _ID.fullmatch(given) else None
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _head_size(scope: Scope) -> int:
+    """Bytes of a head. A connection that gets one in a single piece takes also one that is too large."""
+    headers = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    return headers + len(scope.get("raw_path", b"")) + len(scope["query_string"])
 
 
 def _host_name(host: str) -> str:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from strata.errors import UsageError
+from strata.server.connection import Connection
+from strata.server.guard import HEAD_LIMIT
 
 BACKLOG = 2048
 DRAIN_S = 10
-HEAD_S = 20.0
-"""A connection on which no whole head of a request has come after so long is closed."""
+KEEP_ALIVE_S = 65
+"""How long a connection is kept for its next request: longer than clients do, which would find it closed."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -40,19 +41,6 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Protocol(H11Protocol):
-    """HTTP/1.1 of a client that has to send the head of its first request within HEAD_S of connecting."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.loop.call_later(HEAD_S, self._end_if_silent)
-
-    def _end_if_silent(self) -> None:
-        begun: object = self.cycle  # None until the first head is whole, whatever its declared type says
-        if begun is None and not self.transport.is_closing():
-            self.transport.close()
-
-
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -67,8 +55,9 @@ class HttpServer:
         self, app: ASGIApp, listener: socket.socket, *, on_end: Callable[[], None], drain_s: int = DRAIN_S
     ) -> None:
         config = uvicorn.Config(
-            app, http=_Protocol, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
-            log_level="warning", backlog=BACKLOG, timeout_graceful_shutdown=drain_s,
+            app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
+            log_level="error", backlog=BACKLOG, timeout_graceful_shutdown=drain_s, timeout_keep_alive=KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=HEAD_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
         self._listener = listener

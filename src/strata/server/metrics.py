@@ -65,6 +65,8 @@ class Metrics:
         self.ended: deque[Trace] = deque(maxlen=KEPT)
         self.last: Generation | None = None
         """The last generation that the engine finished."""
+        self.last_asked: float | None = None
+        """When the last generation was asked for (Unix)."""
         self._slots: list[Generation | None] = []
         self._waiting: dict[Generation, None] = {}
         self.history = History(clock(), self._levels)
@@ -81,7 +83,7 @@ class Metrics:
 
     def arrive(self, command: Gen) -> Generation:
         """A generation asks for a place at the engine."""
-        now = self.clock()
+        now, self.last_asked = self.clock(), time.time()
         one = Generation(command, self.marks, CURRENT.get(), now)
         if one.trace is not None:
             one.trace.generations.append(one)

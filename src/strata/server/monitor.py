@@ -51,6 +51,20 @@ class Monitor:
             "time": time.time(),
         }
 
+    def machine(self) -> dict[str, Any]:
+        """Memory and graphics cards, as /v1/status has them; sizes in MiB."""
+        read = self._hardware.read(server=os.getpid(), engine=self._engine.pid)
+        cards = read["gpus"]
+        return {
+            "vram": {name: sum(card[f"memory_{name}"] for card in cards) for name in ("total_mib", "used_mib")}
+            if cards else None,
+            "machine": {
+                "cpu_count": read["cpu_count"],
+                "ram": {"total_mib": read["ram_total_mib"], "available_mib": read["ram_available_mib"]},
+                "gpu": [card["name"] for card in cards],
+            },
+        }  # fmt: skip
+
     def engine(self) -> dict[str, Any]:
         """The engine and its model; what the engine's INFO line says under the names it has there."""
         engine = self._engine

@@ -12,21 +12,28 @@ import msgspec
 
 from strata.server.fields import SamplingFields, converted, json_object, top_logprobs
 from strata.server.generation import Ask
+from strata.server.openai_messages import to_messages
+from strata.server.openai_tools import tools_of
 from strata.server.problem import FieldError, Problem
 from strata.server.sampling import Sampling
 from strata.server.structured import grammar_of
 from strata.text.grammar import Grammar
 
 # Options that clients may send and that are not implemented, with the values that ask for nothing.
-_NEUTRAL: Mapping[str, Sequence[Any]] = {
-    "n": (1,), "best_of": (1,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
-    "function_call": ("none", "auto"), "audio": (), "prediction": (),
-    "modalities": (["text"],), "web_search_options": (), "reasoning_budget_tokens": (-1,), "thinking_budget": (-1,),
-    "ignore_eos": (False,), "min_tokens": (0,),
-    "stop_token_ids": ([],), "typical_p": (1,), "mirostat": (0,), "dry_multiplier": (0,), "xtc_probability": (0,),
-    "use_beam_search": (False,), "return_progress": (False,), "strata_mcp": (False,), "strata_checkpoint": (),
-    "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
+NEUTRAL: Mapping[str, Sequence[Any]] = {
+    "ignore_eos": (False,), "min_tokens": (0,), "stop_token_ids": ([],), "typical_p": (1,), "mirostat": (0,),
+    "dry_multiplier": (0,), "xtc_probability": (0,), "use_beam_search": (False,), "strata_mcp": (False,),
+    "strata_checkpoint": (), "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
+    "chat_template": (),
 }  # fmt: skip
+_NEUTRAL: Mapping[str, Sequence[Any]] = {
+    "functions": ([],), "function_call": ("none", "auto"), "audio": (), "prediction": (),
+    "modalities": (["text"],), "web_search_options": (), **NEUTRAL, "best_of": (1,),
+}  # fmt: skip
+
+
+_BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget")
+MOST_CHOICES = 128
 
 
 class StreamOptions(msgspec.Struct):
@@ -36,29 +43,24 @@ class StreamOptions(msgspec.Struct):
 
 
 class Reasoning(msgspec.Struct):
-    """`reasoning`, as some clients spell the effort."""
+    """`reasoning`, as some clients spell effort and budget."""
 
     effort: str | None = None
+    max_tokens: int | None = None
 
 
-class ChatRequest(SamplingFields, kw_only=True):
-    """The implemented fields of POST /v1/chat/completions, but for those that ask for a grammar."""
+class OpenAIRequest(SamplingFields, kw_only=True):
+    """What requests for chat and for completions have in common."""
 
-    messages: list[dict[str, Any]]
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
-    max_completion_tokens: int | None = None
     repeat_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
+    n: int | None = None
     stop: str | list[str] | None = None
-    reasoning_effort: str | None = None
-    reasoning: Reasoning | None = None
-    enable_thinking: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    return_progress: bool | None = None
 
     @property
     def include_usage(self) -> bool:
@@ -66,18 +68,42 @@ class ChatRequest(SamplingFields, kw_only=True):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
+class ChatRequest(OpenAIRequest, kw_only=True):
+    """The implemented fields of POST /v1/chat/completions, but for those that ask for a grammar."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_budget_tokens: int | None = None
+    thinking_budget_tokens: int | None = None
+    thinking_budget: int | None = None
+    reasoning_effort: str | None = None
+    reasoning: Reasoning | None = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
 def parse_chat(body: bytes) -> tuple[ChatRequest, Grammar | None]:
     """A request from its JSON body, and the grammar that it asks for. Raises FieldError."""
     fields = json_object(body)
-    for name, neutral in _NEUTRAL.items():
-        value = fields.get(name)
-        if value is not None and value not in neutral:
-            raise FieldError(f"{name} is not implemented by this server; leave it out.", name, "unsupported_parameter")
+    refuse(fields, _NEUTRAL)
     request = converted(fields, ChatRequest, indices=False)
     grammar = grammar_of(fields)
     if not request.messages:
         raise FieldError("messages must hold at least one message.", "messages")
     return request, grammar
+
+
+def refuse(fields: Mapping[str, Any], neutral: Mapping[str, Sequence[Any]]) -> None:
+    """Raises FieldError for the first field that asks for what is not implemented: not one of its neutral values."""
+    for name, values in neutral.items():
+        value = fields.get(name)
+        if value is not None and value not in values:
+            raise FieldError(f"{name} is not implemented by this server; leave it out.", name, "unsupported_parameter")
 
 
 def to_ask(request: ChatRequest, defaults: Sampling, grammar: Grammar | None = None) -> Ask:
@@ -90,24 +116,59 @@ def to_ask(request: ChatRequest, defaults: Sampling, grammar: Grammar | None = N
         raise FieldError("enable_thinking must be true or false.", "chat_template_kwargs")
     if not (effort is None or isinstance(effort, str)):
         raise FieldError("reasoning_effort must be a text.", "chat_template_kwargs")
-    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    if not all(stop):
-        raise FieldError("stop may not hold an empty text.", "stop")
     limit = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
+    parallel = request.parallel_tool_calls is not False
+    tools, choice = tools_of(request.tools or (), request.tool_choice, parallel=parallel)
     return Ask(
-        messages=[_message(index, message) for index, message in enumerate(request.messages)],
-        sampling=_sampling(request, defaults),
+        messages=to_messages(request.messages),
+        sampling=sampling_of(request, defaults),
         max_tokens=limit,
-        stop=tuple(stop),
+        stop=stops(request.stop),
         thinking=thinking,
         effort=effort,
+        thinking_budget=_budget(request),
         logprobs=_logprobs(request),
+        tools=tools,
+        tool_choice=choice,
         grammar=grammar,
+        progress=bool(request.return_progress),
         template_options=options,
     )
 
 
-def _sampling(request: ChatRequest, defaults: Sampling) -> Sampling:
+def choices(ask: Ask, count: int | None) -> list[Ask]:
+    """The replies that `n` asks for: each is drawn with a seed of its own. Raises FieldError."""
+    count = 1 if count is None else count
+    if not 1 <= count <= MOST_CHOICES:
+        raise FieldError(f"n must be from 1 to {MOST_CHOICES}, not {count}.", "n")
+    seed = ask.sampling.seed
+    if seed is None:
+        return [ask] * count
+    return [replace(ask, sampling=replace(ask.sampling, seed=seed + index)) for index in range(count)]
+
+
+def stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The stop strings of a request. Raises FieldError."""
+    found = [stop] if isinstance(stop, str) else stop or []
+    if not all(found):
+        raise FieldError("stop may not hold an empty text.", "stop")
+    return tuple(found)
+
+
+def _budget(request: ChatRequest) -> int | None:
+    """The tokens of thinking; the first of the fields that say so counts, and -1 is no limit. Raises FieldError."""
+    given = {name: getattr(request, name) for name in _BUDGETS}
+    given["reasoning.max_tokens"] = request.reasoning.max_tokens if request.reasoning else None
+    for name, value in given.items():
+        if value is not None and value < -1:
+            raise FieldError(f"{name} must be at least 0 (or -1 for no limit), not {value}.", name)
+        if value is not None:
+            return None if value == -1 else int(value)
+    return None
+
+
+def sampling_of(request: OpenAIRequest, defaults: Sampling) -> Sampling:
+    """How tokens are drawn; what the request leaves open is taken from `defaults`. Raises FieldError."""
     given: dict[str, Any] = {}
     if request.repeat_penalty and request.repetition_penalty is None:
         given["repetition_penalty"] = request.repeat_penalty
@@ -128,40 +189,6 @@ def _logprobs(request: ChatRequest) -> int | None:
     if request.top_logprobs:
         raise FieldError("top_logprobs needs logprobs to be true.", "top_logprobs")
     return None
-
-
-def _message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    where = f"messages[{index}]"
-    role = message.get("role")
-    if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
-        raise FieldError(f"{where}: tool calls are not implemented by this server.", "messages", "unsupported_value")
-    if role not in ("system", "developer", "user", "assistant"):
-        raise FieldError(f"{where}.role must be system, developer, user or assistant, not {role!r}.", "messages")
-    result = {"role": role, "content": _text(message.get("content"), f"{where}.content", role)}
-    reasoning = message.get("reasoning_content")
-    if isinstance(reasoning, str):
-        result["reasoning_content"] = reasoning
-    return result
-
-
-def _text(content: Any, where: str, role: str) -> str:
-    if isinstance(content, str):
-        return content
-    if content is None and role == "assistant":
-        return ""
-    if not isinstance(content, list):
-        raise FieldError(f"{where} must be a text or a list of parts.", "messages")
-    texts = []
-    for index, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in ("text", "input_text", "output_text"):
-            raise FieldError(
-                f"{where}[{index}]: this model reads text, not {kind!r} parts.", "messages", "unsupported_value"
-            )
-        if not isinstance(part.get("text"), str):
-            raise FieldError(f"{where}[{index}].text must be a text.", "messages")
-        texts.append(part["text"])
-    return "".join(texts)
 
 
 def error(problem: Problem) -> dict[str, Any]:

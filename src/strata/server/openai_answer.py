@@ -3,61 +3,75 @@
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from strata.server import openai
+from strata.server.choices import Choice
 from strata.server.generation import End, Event, Reading
 from strata.server.problem import Problem
+from strata.server.reply import Said
 from strata.server.scores import ScoredPiece, TokenScore
 from strata.server.sse import KEEP_ALIVE, data
 from strata.text import Part, Piece, Tokenizer
+from strata.text.calls import CallArguments, CallClosed, CallOpened
 
 LEAST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot say."""
 DONE = b"data: [DONE]\n\n"
 
 
-class ChatAnswer:
-    """Formats one reply: the same id, model and time in all its parts.
+class ChoicesAnswer:
+    """Formats `count` replies to one request, `each` to a prompt: the same id, model and time in all their parts.
 
     `scored`: the request asked for log-probabilities. `include_usage`: it wants the usage in a chunk of its own.
+    `progress`: it wants to hear how far its prompt is read.
     """
 
+    prefix = ""
+    whole_kind = ""
+    chunk_kind = ""
+
     def __init__(
-        self, model: str, tokenizer: Tokenizer, *, scored: bool = False, include_usage: bool = False
-    ) -> None:
-        self.id = f"chatcmpl-{uuid.uuid4().hex}"
+        self, model: str, tokenizer: Tokenizer, *, count: int = 1, each: int | None = None, scored: bool = False,
+        include_usage: bool = False, progress: bool = False,
+    ) -> None:  # fmt: skip
+        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
         self.model = model
+        self.created = int(time.time())
         self._tokenizer = tokenizer
+        self._count, self._each = count, each or count
         self._scored = scored
         self._include_usage = include_usage
-        self.created = int(time.time())
+        self._progress = progress
+        self._ends: dict[int, End] = {}
 
-    def whole(self, events: Sequence[Event]) -> dict[str, Any]:
+    def whole(self, events: Sequence[Choice]) -> dict[str, Any]:
         """The whole answer as one object."""
-        end = events[-1]
-        assert isinstance(end, End)
-        pieces = [event for event in events if isinstance(event, Piece)]
-        message: dict[str, Any] = {"role": "assistant", "content": _joined(pieces, Part.ANSWER)}
-        if reasoning := _joined(pieces, Part.REASONING):
-            message["reasoning_content"] = reasoning
-        choice = {"index": 0, "message": message, "logprobs": self._logprobs(pieces), "finish_reason": end.finish}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(end), **_closing(end)}
+        replies: list[list[Event]] = [[] for _ in range(self._count)]
+        for index, event in events:
+            replies[index].append(event)
+            if isinstance(event, End):
+                self._ends[index] = event
+        end = self._combined()
+        choices = [self._choice(index, reply) for index, reply in enumerate(replies)]
+        return {**self._head(self.whole_kind), "choices": choices, "usage": usage(end), **_closing(end)}
 
     def opening(self) -> bytes:
-        """The chunk that opens a stream."""
-        return data(self._chunk({"role": "assistant", "content": ""}))
-
-    def frames(self, event: Event) -> bytes:
-        """A chunk of text, or what closes the stream."""
-        match event:
-            case Piece():
-                return data(self._piece(event))
-            case End():
-                return b"".join(map(data, self._last(event))) + DONE
-            case Reading():
-                return KEEP_ALIVE
+        """What opens a stream."""
         return b""
+
+    def frames(self, choice: Choice) -> bytes:
+        """A chunk of a reply, or what closes it, and with the last the stream."""
+        index, event = choice
+        if isinstance(event, Reading):
+            if not self._progress:
+                return KEEP_ALIVE
+            return data({**self._chunk(index, self._nothing()), "prompt_progress": _progress(event)})
+        if isinstance(event, End):
+            return self._close(index, event)
+        part = self._part(index, event)
+        return data(part) if part is not None else b""
 
     def keep_alive(self) -> bytes:
         return KEEP_ALIVE
@@ -65,22 +79,94 @@ class ChatAnswer:
     def failure(self, problem: Problem) -> bytes:
         return data(openai.error(problem)) + DONE
 
-    def _piece(self, piece: Piece) -> dict[str, Any]:
-        delta = {"content" if piece.part is Part.ANSWER else "reasoning_content": piece.text}
-        return self._chunk(delta, logprobs=self._logprobs([piece]) if piece.part is Part.ANSWER else None)
-
-    def _last(self, end: End) -> list[dict[str, Any]]:
-        """The closing chunk, with the usage in it or, where the client asked so, in one of its own after it."""
-        closing = {**self._chunk({}, end.finish), **_closing(end)}
+    def _close(self, index: int, end: End) -> bytes:
+        """The closing chunk; the last has the usage in it or, where the client asked so, in one of its own after it."""
+        self._ends[index] = end
+        closing = self._chunk(index, self._nothing(), end.finish)
+        if len(self._ends) < self._count:
+            return data(closing)
+        together = self._combined()
+        closing |= _closing(together)
         if not self._include_usage:
-            return [{**closing, "usage": usage(end)}]
-        return [closing, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(end)}]
+            return data({**closing, "usage": usage(together)}) + DONE
+        return data(closing) + data({**self._head(self.chunk_kind), "choices": [], "usage": usage(together)}) + DONE
+
+    def _combined(self) -> End:
+        """The counts of all replies together; a prompt is counted, and read, once for all replies to it."""
+        ends = [end for _, end in sorted(self._ends.items())]
+        prompts = ends[:: self._each]
+        return replace(
+            ends[0],
+            prompt_tokens=sum(end.prompt_tokens for end in prompts),
+            cached_tokens=sum(end.cached_tokens for end in prompts),
+            completion_tokens=sum(end.completion_tokens for end in ends),
+            reasoning_tokens=sum(end.reasoning_tokens for end in ends),
+            prompt_ms=sum(end.prompt_ms for end in prompts),
+            decode_ms=sum(end.decode_ms for end in ends),
+            drafts_offered=sum(end.drafts_offered for end in ends),
+            drafts_accepted=sum(end.drafts_accepted for end in ends),
+            truncated=any(end.truncated for end in ends),
+        )
 
     def _chunk(
-        self, delta: Mapping[str, Any], finish: str | None = None, logprobs: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+        self, index: int, content: Mapping[str, Any], finish: str | None = None,
+        logprobs: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
+        return {**self._head(self.chunk_kind), "choices": [choice]}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+    def _nothing(self) -> Mapping[str, Any]:
+        """The content of a chunk that has none."""
+        raise NotImplementedError
+
+    def _part(self, index: int, event: Said) -> dict[str, Any] | None:
+        """The chunk of an event, where it has one."""
+        raise NotImplementedError
+
+    def _choice(self, index: int, reply: Sequence[Event]) -> dict[str, Any]:
+        """A whole reply."""
+        raise NotImplementedError
+
+
+class ChatAnswer(ChoicesAnswer):
+    """Replies of /v1/chat/completions."""
+
+    prefix, whole_kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def opening(self) -> bytes:
+        first = {"delta": {"role": "assistant", "content": ""}}
+        return b"".join(data(self._chunk(index, first)) for index in range(self._count))
+
+    def _nothing(self) -> Mapping[str, Any]:
+        return {"delta": {}}
+
+    def _part(self, index: int, event: Said) -> dict[str, Any] | None:
+        match event:
+            case Piece(Part.ANSWER):
+                return self._chunk(index, {"delta": {"content": event.text}}, logprobs=self._logprobs([event]))
+            case Piece():
+                return self._chunk(index, {"delta": {"reasoning_content": event.text}})
+            case CallOpened():
+                return self._chunk(index, _call(event.index, event, ""))
+            case CallArguments():
+                return self._chunk(index, _call(event.index, None, event.text))
+        return None
+
+    def _choice(self, index: int, reply: Sequence[Event]) -> dict[str, Any]:
+        pieces = [event for event in reply if isinstance(event, Piece)]
+        content: str | None = _joined(pieces, Part.ANSWER)
+        calls = whole_calls(reply)
+        message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
+        if reasoning := _joined(pieces, Part.REASONING):
+            message["reasoning_content"] = reasoning
+        if calls:
+            message["tool_calls"] = calls
+        end = reply[-1]
+        assert isinstance(end, End)
+        return {"index": index, "message": message, "logprobs": self._logprobs(pieces), "finish_reason": end.finish}
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
         if not self._scored:
@@ -88,8 +174,35 @@ class ChatAnswer:
         scores = [score for piece in pieces if isinstance(piece, ScoredPiece) for score in piece.scores]
         return {"content": [scored(score, self._tokenizer) for score in scores], "refusal": None}
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+def whole_calls(reply: Sequence[Event]) -> list[dict[str, Any]]:
+    """The complete calls of a reply: one that was cut off is nothing that should be called."""
+    texts: dict[int, str] = {}
+    for event in reply:
+        if isinstance(event, CallArguments):
+            texts[event.index] = texts.get(event.index, "") + event.text
+    closed = {event.index for event in reply if isinstance(event, CallClosed)}
+    return [
+        {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": texts.get(event.index, "")}}
+        for event in reply if isinstance(event, CallOpened) and event.index in closed
+    ]  # fmt: skip
+
+
+def _call(index: int, opened: CallOpened | None, arguments: str) -> dict[str, Any]:
+    """The delta of a call: its name first, then pieces of its arguments."""
+    if opened is None:
+        call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
+    else:
+        function = {"name": opened.name, "arguments": arguments}
+        call = {"index": index, "id": opened.id, "type": "function", "function": function}
+    return {"delta": {"tool_calls": [call]}}
+
+
+def _progress(reading: Reading) -> dict[str, Any]:
+    """`prompt_progress`, with the names that llama.cpp's server gave it."""
+    return {
+        "total": reading.total, "cache": reading.cached, "processed": reading.reached, "time_ms": round(reading.ms),
+    }  # fmt: skip
 
 
 def scored(score: TokenScore, tokenizer: Tokenizer) -> dict[str, Any]:

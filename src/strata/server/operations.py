@@ -19,6 +19,9 @@ from strata.server.replying import Json, read_body
 from strata.server.sampling import Sampling
 from strata.server.service import Service
 from strata.server.supervisor import State
+from strata.text.grammar import KINDS
+
+DIALECTS = ("openai", "responses", "anthropic")
 
 
 def operations_routes(service: Service) -> list[Route]:
@@ -148,19 +151,24 @@ class _Routes:
         return "" if number is None else self._generator.tokenizer.vocabulary.tokens[number]
 
     async def status(self, request: Request) -> Response:
-        ready = self._engine.state is State.READY
-        body = {
-            "service": "strata", "version": strata.__version__, "model": self._generator.name, "loaded": ready,
-            "engine": {"state": self._engine.state.value, "restarts": self._engine.restarts,
-                       "info": dict(self._engine.info)},
-            "started": int(self._service.started), "uptime_s": int(time.time() - self._service.started),
-            "context": {"max_positions": self._engine.max_context},
-            "concurrency": {"serving": self._engine.serving, "requested": self._engine.parallel},
-            "dialects": ["openai"], "vision": False, "last_timings": self._last_timings(),
-            "activity": {"requests": self._service.requests, "in_flight": self._engine.running + self._engine.waiting,
-                         "waiting": self._engine.waiting},
-        }  # fmt: skip
-        return Json(body)
+        service, engine = self._service, self._engine
+        info = dict(engine.info)
+        return Json({
+            "service": "strata", "version": strata.__version__, "model": self._generator.name,
+            "loaded": engine.state is State.READY, "auto_load": True,
+            "structured_output": list(KINDS) if info.get("grammar") == 1 else [],
+            "engine": {"state": engine.state.value, "restarts": engine.restarts, "info": info,
+                       "failure": str(engine.failure) if engine.state is State.FAILED else None},
+            "started": int(service.started), "uptime_s": int(time.time() - service.started),
+            "context": {"native": service.facts.native_context, "max_positions": engine.max_context},
+            "cache_max_tokens": info.get("pool_tokens"),
+            "concurrency": {"serving": engine.serving, "requested": engine.parallel,
+                            "max_waiting": engine.limits.max_waiting},
+            "dialects": list(DIALECTS), "vision": False, "last_timings": self._last_timings(),
+            "activity": {"requests": service.requests, "in_flight": engine.running + engine.waiting,
+                         "waiting": engine.waiting, "last_request_at": self._monitor.metrics.last_asked},
+            **self._monitor.machine(),
+        })  # fmt: skip
 
     def _last_timings(self) -> dict[str, Any] | None:
         """Of the last generation that the engine finished."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strata.errors import RequestError, StrataError
-from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable
+from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable, TooManyWaiting
 from strata.server.generation import ContextError
 from strata.server.sampling import ValueRangeError
 
@@ -51,6 +51,8 @@ def describe(failure: StrataError) -> Problem:
             return Problem(400, invalid, "invalid_value", message)
         case EngineRefused() if failure.about_request:
             return Problem(400, invalid, failure.code, message)
+        case TooManyWaiting():
+            return Problem(429, "rate_limit_error", failure.code, message, None, failure.retry_after_s)
         case EngineUnavailable() | EngineDied() | EngineStalled():
             return Problem(503, "engine_error", failure.code, message, None, failure.retry_after_s)
         case EngineRefused():

@@ -17,6 +17,7 @@ from strata.server.failures import EngineDied, EngineStalled, EngineUnavailable
 LOG = logs.get("engine")
 LOG_LINES = 20
 _LINE_LIMIT = 2**20
+_CHUNK = 2**16
 _OWN_LINE = re.compile(r"\d\d:\d\d:\d\d (DEBUG|INFO|WARNING|ERROR|CRITICAL) strata\.(\w+): ")
 
 
@@ -32,6 +33,8 @@ class EngineProcess:
         self.log_tail: deque[str] = deque(maxlen=LOG_LINES)
         self.info: Mapping[str, int | str] = {}
         self.max_context = 0
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
         self._log_pump = asyncio.create_task(self._pump_log())
 
     @classmethod
@@ -93,11 +96,19 @@ class EngineProcess:
         """
         stdout = self._process.stdout
         assert stdout is not None
-        try:
-            while line := await stdout.readline():
-                yield parse_report(line.decode("utf-8", "replace").rstrip("\r\n"))
-        except ValueError:
-            raise EngineError(f"The engine sent a line of more than {_LINE_LIMIT} bytes.") from None
+        while True:
+            # What was read past READY belongs to the next who asks.
+            while self._lines:
+                yield parse_report(self._lines.popleft().decode("utf-8", "replace").rstrip("\r"))
+            chunk = await stdout.read(_CHUNK)
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            if not chunk and self._rest:
+                lines, self._rest = [self._rest], b""
+            if not chunk and not lines:
+                return
+            if max(map(len, (*lines, self._rest))) > _LINE_LIMIT:
+                raise EngineError(f"The engine sent a line of more than {_LINE_LIMIT} bytes.")
+            self._lines.extend(lines)
 
     def write(self, command: Gen | Stop | BStop | Lanes | Quit) -> None:
         """Give one command to the pipe. A pipe that broke is no error: the end of the process tells why."""

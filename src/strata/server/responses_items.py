@@ -3,13 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from strata.server import opaque
-from strata.server.fields import BLIND, DEEPEST, Node, deeper, nodes
+from strata.server.fields import Node, arguments_of, nodes, parts_text
 from strata.server.responses_tools import flat_name
 
-_TEXTS = ("input_text", "output_text", "text")
 _OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
 
 
@@ -51,7 +48,7 @@ class _Turns:
 
     def _message(self, item: Node) -> None:
         role = item.one_of("role", ("user", "assistant", "system", "developer"))
-        text = _content(item, "content")
+        text = parts_text(item, "content")
         if role == "assistant":
             self._assistant(text=text)
         else:
@@ -73,7 +70,7 @@ class _Turns:
     def _call(self, item: Node, kind: str) -> None:
         number, name = item.text("call_id"), flat_name(item.text("name"), item.text_or("namespace", None))
         self._names[number] = name
-        arguments = {"input": item.text("input")} if kind == "custom_tool_call" else _arguments(item)
+        arguments = {"input": item.text("input")} if kind == "custom_tool_call" else arguments_of(item)
         call = {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._assistant().setdefault("tool_calls", []).append(call)
 
@@ -81,41 +78,8 @@ class _Turns:
         number = item.text("call_id")
         if number not in self._names:
             raise item.wrong(f"({number!r}) belongs to no call of the items before it", "call_id")
-        text = _content(item, "output", blind=True)
+        text = parts_text(item, "output", blind=True)
         self.messages.append({"role": "tool", "tool_call_id": number, "name": self._names[number], "content": text})
-
-
-def _arguments(item: Node) -> dict[str, Any]:
-    """A call's arguments. A text that is no JSON object is history like any other, and is shown as it was."""
-    text = item.text("arguments")
-    try:
-        arguments = msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return {"arguments": text}
-    if deeper(arguments, DEEPEST):
-        raise item.wrong(f"is nested deeper than {DEEPEST} levels", "arguments")
-    return arguments
-
-
-def _content(item: Node, name: str, *, blind: bool = False) -> str:
-    """A text, or the texts of a list of parts. `blind`: an image is named to the model instead of being refused."""
-    content = item.value.get(name)
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise item.wrong("must be a text or a list of parts", name)
-    texts = []
-    for part in nodes(content, item.at(name)):
-        kind = part.text("type")
-        if kind in _TEXTS:
-            texts.append(part.text("text"))
-        elif kind == "refusal":
-            texts.append(part.text("refusal"))
-        elif kind == "input_image" and blind:
-            texts.append(BLIND)
-        else:
-            raise part.wrong(f"is {kind!r}, and this model reads text only", "type")
-    return "".join(texts)
 
 
 def _thought(item: Node) -> str:

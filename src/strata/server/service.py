@@ -9,6 +9,16 @@ from strata.server.records import Marks
 from strata.server.supervisor import Supervisor
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a model's file says of it, where that is known. `native_context` in tokens, `nbytes` of all tensors."""
+
+    architecture: str | None = None
+    native_context: int | None = None
+    parameters: int | None = None
+    nbytes: int | None = None
+
+
 @dataclass
 class Service:
     """A model's generator, its supervised engine, and how it may be reached. Times in seconds, sizes in bytes.
@@ -19,6 +29,7 @@ class Service:
     generator: Generator
     engine: Supervisor
     access: Access = Access()
+    facts: ModelFacts = ModelFacts()
     keep_alive_s: float = 10.0
     settle_s: float = 1.0
     body_limit: int = 256 * 2**20

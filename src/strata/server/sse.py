@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from strata import logs
+from strata.server.mailbox import Mailbox
 
 T = TypeVar("T")
 LOG = logs.get("server")
@@ -35,46 +36,29 @@ class Feed(Generic[T]):
     """Events collected by a task of their own: a client that reads slowly does not hold the engine up."""
 
     def __init__(self, events: AsyncGenerator[T, None]) -> None:
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self._arrived = asyncio.Event()
+        self._box: Mailbox[Any] = Mailbox()
         self._task = asyncio.create_task(self._collect(events))
 
     async def _collect(self, events: AsyncGenerator[T, None]) -> None:
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    self._put(event)
+                    self._box.put(event)
         except Exception as error:
-            self._put(error)
+            self._box.put(error)
         finally:
-            self._put(_END)
-
-    def _put(self, item: object) -> None:
-        self._queue.put_nowait(item)
-        self._arrived.set()
+            self._box.put(_END)
 
     async def settle(self, limit_s: float) -> None:
         """Wait for the first event, at most `limit_s`; an error that came instead of any event is raised here."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._arrived.wait()
-        if not self._queue.empty():
-            first = self._queue.get_nowait()
-            if isinstance(first, Exception):
-                raise first
-            rest = [first]
-            while not self._queue.empty():
-                rest.append(self._queue.get_nowait())
-            for item in rest:
-                self._queue.put_nowait(item)
+        if await self._box.arrives(limit_s) and isinstance(self._box.first(), Exception):
+            raise self._box.take()
 
     async def next(self, limit_s: float) -> T | None:
         """The next event, or None after `limit_s` without one. Raises StopAsyncIteration at the end, or the error."""
-        try:
-            async with asyncio.timeout(limit_s):
-                item = await self._queue.get()
-        except TimeoutError:
+        if not await self._box.arrives(limit_s):
             return None
+        item = self._box.take()
         if item is _END:
             raise StopAsyncIteration
         if isinstance(item, Exception):
@@ -83,6 +67,7 @@ class Feed(Generic[T]):
 
     async def close(self) -> None:
         """Stop the work behind the feed, if it still goes on."""
+        self._box.close()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -16,13 +16,14 @@ from strata import logs
 from strata.engine.protocol import Gen
 from strata.errors import EngineError
 from strata.server.exchange import Exchange
-from strata.server.failures import EngineUnavailable
+from strata.server.failures import EngineUnavailable, TooManyWaiting
 from strata.server.flight import Flight
 from strata.server.metrics import Metrics
 from strata.server.process import EngineProcess, StartRefused
 from strata.server.turns import Turns
 
 LOG = logs.get("server")
+MOST_WAITING = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Limits:
     quit_s: float = 10.0
     slowest_prompt: float = 50.0
     """Tokens per second below which a prompt counts as not being read; longer prompts get more silence."""
-    max_waiting: int = 1024
+    max_waiting: int = MOST_WAITING
+    """Requests that may wait for the engine, in its own queue too; one more is refused."""
     max_in_flight: int = 1024
     """Requests that an engine with lanes is given at once; it has a queue of its own."""
 
@@ -77,6 +79,7 @@ class Supervisor:
         self._failure: EngineError | None = None
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
+        self._expecting = 0
         self._failed_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
 
@@ -139,22 +142,31 @@ class Supervisor:
             raise
 
     async def context(self) -> int:
-        """The engine's context length in tokens, as soon as it is ready. Raises EngineUnavailable when it cannot be."""
-        while True:
-            self._summon()
-            if self.state is State.READY and self._exchange is not None:
-                return self._exchange.process.max_context
-            await self._changed.wait()
+        """The engine's context length in tokens, as soon as it is ready.
+
+        Raises EngineUnavailable when it cannot be, TooManyWaiting when too many wait for it to be.
+        """
+        self._expecting += 1
+        try:
+            while True:
+                self._summon()
+                if self.state is State.READY and self._exchange is not None:
+                    return self._exchange.process.max_context
+                self._check_queue(self._expecting + self._turns.waiting)
+                await self._changed.wait()
+        finally:
+            self._expecting -= 1
 
     @contextlib.asynccontextmanager
-    async def request(self, command: Gen) -> AsyncIterator[Flight]:
+    async def request(self, command: Gen, *, ahead: bool = False) -> AsyncIterator[Flight]:
         """One request: `async with supervisor.request(gen) as flight: async for report in flight.reports()`.
 
-        Leaving early stops it; the engine ends it in the background.
+        `ahead`: it goes on with a reply that has begun, so it waits for nobody who came later. Leaving early stops it;
+        the engine ends it in the background.
         """
         counted = self.metrics.arrive(command)
         try:
-            exchange = await self._place()
+            exchange = await self._place(ahead=ahead)
         except BaseException as error:
             refused = isinstance(error, EngineError)
             code = getattr(error, "code", "engine_error") if refused else None
@@ -191,10 +203,13 @@ class Supervisor:
         if self._exchange is not None:
             self._exchange.stop_all()
 
-    async def _place(self) -> Exchange:
+    async def _place(self, *, ahead: bool) -> Exchange:
         while True:
             self._summon()
-            await self._turns.acquire()
+            if self._exchange is not None and self.serving is None and not ahead:
+                # The places are without number then: it is in the engine's own queue that requests wait.
+                self._check_queue(len(self.metrics.waiting))
+            await self._turns.acquire(ahead=ahead)
             if self._exchange is not None and self._exchange.alive:
                 return self._exchange
             self._turns.release()  # the engine ended in the very moment that it had a place
@@ -209,6 +224,11 @@ class Supervisor:
                 raise EngineUnavailable(f"The engine is not running: {self._failure}")
             self._state = State.STARTING
             self._wake.set()
+
+    def _check_queue(self, waiting: int) -> None:
+        """Raises TooManyWaiting when so many, the one that asks among them, are more than may wait."""
+        if waiting > self.limits.max_waiting:
+            raise TooManyWaiting(waiting - 1)
 
     def _announce(self) -> None:
         """Wake everybody who waits for a change of the state."""

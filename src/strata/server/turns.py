@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from strata.server.failures import EngineUnavailable
+from strata.server.failures import EngineUnavailable, TooManyWaiting
 
 
 class Turns:
@@ -29,17 +29,23 @@ class Turns:
         """Requests that have a place."""
         return self._taken
 
-    async def acquire(self) -> None:
-        """Wait for a place. Raises EngineUnavailable when too many wait, or with the reason of a refusal."""
+    async def acquire(self, *, ahead: bool = False) -> None:
+        """Wait for a place, with `ahead` before all others, whose number then does not matter.
+
+        Raises TooManyWaiting, or EngineUnavailable with the reason of a refusal.
+        """
         if self._closed is not None:
             raise self._closed
         if self._taken < self._places:
             self._taken += 1
             return
-        if len(self._waiting) >= self._max_waiting:
-            raise EngineUnavailable(f"{len(self._waiting)} requests are waiting already; try again later.")
+        if len(self._waiting) >= self._max_waiting and not ahead:
+            raise TooManyWaiting(len(self._waiting))
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        if ahead:
+            self._waiting.appendleft(place)
+        else:
+            self._waiting.append(place)
         try:
             await place
         except asyncio.CancelledError:

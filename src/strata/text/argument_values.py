@@ -21,7 +21,21 @@ class ArgumentTypes:
         root = self._tools[tool].parameters if tool in self._tools else {}
         properties = root.get("properties")
         schema = properties.get(argument) if isinstance(properties, Mapping) else None
-        return frozenset(_types(schema, root, 0))
+        return types_of(schema, root)
+
+
+def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the JSON types that a schema within `root` allows; none: nothing is known."""
+    return frozenset(_types(schema, root, 0))
+
+
+def schema_of(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema within `root`, behind its references."""
+    for _ in range(_DEEPEST):
+        if not (isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str)):
+            break
+        schema = _resolve(schema["$ref"], root)
+    return schema if isinstance(schema, Mapping) else {}
 
 
 def is_text(types: frozenset[str]) -> bool:

@@ -44,12 +44,17 @@ def new_call_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
+def is_xml(template: str) -> bool:
+    """Which form a chat template teaches: XML (also if it teaches none), or JSON."""
+    return FUNCTION in template or OPEN not in template
+
+
 def opening(template: str, name: str | None) -> str:
     """How a reply begins that has to call a tool (`name`: this one), in the form that a chat template teaches.
 
     It ends where a token ends, whatever comes next: a cut inside of a token would be a text the model never saw.
     """
-    if FUNCTION in template or OPEN not in template:
+    if is_xml(template):
         return f"{OPEN}\n{FUNCTION}{name}>\n" if name is not None else f"{OPEN}\n{FUNCTION[:-1]}"
     return f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments":' if name is not None else f'{OPEN}\n{{"name":'
 
@@ -74,10 +79,6 @@ class ToolCallParser:
         self._object: list[str] = []
         self.calls = 0
         """Calls opened so far."""
-        self.closed = 0
-        """Calls that are complete."""
-        self.cut = False
-        """Whether the last call was not complete at the end."""
         self.taken = 0
         """Characters of the answer that became calls, or are the format around them."""
 
@@ -105,11 +106,9 @@ class ToolCallParser:
             _say(events, "".join(self._raw) + self._held)
         elif natural and self._ends_here():
             self._complete(events)
-        else:
-            self.cut = True
-            if natural:
-                self._break(events)
-                _say(events, self._held)
+        elif natural:
+            self._break(events)
+            _say(events, self._held)
         self._held = ""
         return events
 
@@ -287,7 +286,6 @@ class ToolCallParser:
         if not self._object:
             self._tell(events, "{}" if self._first else "}")
         events.append(CallClosed(self.calls - 1))
-        self.closed += 1
         self._after_call = True
         self._state = self._behind_call
 
@@ -295,7 +293,6 @@ class ToolCallParser:
         """This is no call: what was taken for one is text."""
         if self._opened:
             self.taken -= sum(map(len, self._raw))
-            self.cut = True
         _say(events, "".join(self._raw))
         self._after_call = False
         self._state = self._in_text

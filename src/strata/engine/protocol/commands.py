@@ -53,7 +53,8 @@ class Gen:
     likely tokens are told with each token's log-probability; None: neither. `stop_ids` end the request as the engine's
     own end tokens do. `ckpt` False is a one-shot request, of which nothing is kept; `pin` N > 0 pins a checkpoint after
     N prompt tokens. `grammar`: what the reply has to match, token by token, or what follows the first
-    `grammar_after` token in it does. `skipped`: the names of keys that mean nothing here.
+    `grammar_after` token in it does; with `grammar_optional` it may also end without that token. `skipped`: the names
+    of keys that mean nothing here.
     """
 
     max_new: int
@@ -75,6 +76,7 @@ class Gen:
     pin: int = 0
     grammar: Grammar | None = None
     grammar_after: int | None = None
+    grammar_optional: bool = False
     slot: int | None = None
     skipped: tuple[str, ...] = field(default=(), compare=False)
 
@@ -285,6 +287,7 @@ _KEYS: Mapping[str, Callable[[str, str], Any]] = {
     "pin": _whole(LARGEST),
     "grammar": _grammar,
     "grammar_after": _token_id,
+    "grammar_optional": _switch,
 }
 
 

@@ -12,7 +12,7 @@ function read(storage) {
   }
 }
 
-/** `ask` shows that a key is needed, and resolves to whether there is a new one. */
+/** `ask(refused)` shows that a key is needed, or another than the one refused, and resolves to whether there is a new one. */
 export function onKeyNeeded(ask) {
   askForKey = ask;
 }
@@ -69,7 +69,7 @@ export async function send(path, { body = null, signal = null, quiet = false } =
   }
   if (response.ok) return response;
   const failure = errorOf(await response.json().catch(() => null), response.status, response.headers.get("retry-after"));
-  if (response.status === 401 && !quiet && await askForKey()) return send(path, { body, signal, quiet });
+  if (response.status === 401 && !quiet && await askForKey(key !== "")) return send(path, { body, signal, quiet });
   throw failure;
 }
 

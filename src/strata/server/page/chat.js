@@ -1,7 +1,7 @@
 // The shown conversation: its messages, kept at the end while an answer grows, and what can be done with them.
 
 import { addMessage, choose, path } from "./conversation.js";
-import { announce, byId, h, icon } from "./dom.js";
+import { announce, byId, byTouch, h, icon } from "./dom.js";
 import { percent, plural } from "./format.js";
 import { MessageView } from "./message.js";
 
@@ -33,7 +33,14 @@ export class Chat {
     this.#views.clear();
     this.messages.replaceChildren();
     this.#render();
-    this.toEnd();
+    if (conversation.head) this.toEnd();
+  }
+
+  /** The server is known now, or another one: what is shown of it is drawn anew. */
+  refresh() {
+    if (!this.conversation.head) this.#render();
+    for (const view of this.#views.values()) view.update();
+    this.#showFill();
   }
 
   get running() {
@@ -95,7 +102,7 @@ export class Chat {
     const close = () => {
       form.replaceWith(view.body);
       view.node.classList.remove("editing");
-      byId("prompt").focus();
+      if (!byTouch()) byId("prompt").focus();
     };
     const submit = () => {
       const text = area.value.trim();
@@ -109,7 +116,7 @@ export class Chat {
         submit();
       },
       onkeydown: (event) => {
-        if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !byTouch()) {
           event.preventDefault();
           submit();
         } else if (event.key === "Escape") {
@@ -117,8 +124,8 @@ export class Chat {
           close();
         }
       },
-    }, area, h("p.edit-hint", "What followed stays as another version."),
-    h("div.edit-row", h("button", { type: "button", onclick: close }, "Cancel"), h("button.primary", { type: "submit" }, "Send")));
+    }, area, h("div.edit-row", h("p.edit-hint", "What followed stays as another version."),
+      h("button", { type: "button", onclick: close }, "Cancel"), h("button.primary", { type: "submit" }, "Send")));
     view.body.replaceWith(form);
     view.node.classList.add("editing");
     area.focus();
@@ -215,6 +222,6 @@ export class Chat {
     gauge.firstChild.style.width = `${Math.max(2, 100 * share)}%`;
     gauge.classList.toggle("high", share > 0.85);
     gauge.setAttribute("aria-valuenow", Math.round(100 * share));
-    fill.querySelector(".fill-text").textContent = `${percent(share)} of ${plural(context, "token")}`;
+    fill.querySelector(".fill-text").replaceChildren(percent(share), h("span.fill-of", ` of ${plural(context, "token")}`));
   }
 }

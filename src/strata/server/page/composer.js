@@ -1,6 +1,6 @@
 // The field in which messages are written.
 
-import { byId } from "./dom.js";
+import { byId, byTouch } from "./dom.js";
 
 const TALLEST_PX = 220;
 
@@ -42,7 +42,7 @@ export class Composer {
     const focused = document.activeElement === byId("stop") || document.activeElement === byId("send");
     byId("send").hidden = running;
     byId("stop").hidden = !running;
-    if (focused) this.area.focus();
+    if (focused) (byTouch() ? byId(running ? "stop" : "send") : this.area).focus();
     this.running = running;
     this.#fit();
   }
@@ -57,8 +57,7 @@ export class Composer {
   #key(event) {
     if (event.isComposing) return;
     // On a touch keyboard Enter is the only way to a new line; there the button sends.
-    const enterSends = !matchMedia("(pointer: coarse)").matches;
-    if (event.key === "Enter" && !event.shiftKey && enterSends) {
+    if (event.key === "Enter" && !event.shiftKey && !byTouch()) {
       event.preventDefault();
       this.#send();
     } else if (event.key === "ArrowUp" && !this.area.value) {

@@ -6,7 +6,7 @@ import { h, iconButton } from "./dom.js";
 export function dialog(title, kind, ...parts) {
   const name = h("h2", title);
   const box = h(`dialog.${kind}`, { "aria-label": title },
-    h("header", name, iconButton("close", "Close", () => box.close())), parts);
+    h("header", name, iconButton("close", "Close", () => box.close())), parts, h("div.toasts", { role: "status" }));
   // A press beside the dialog closes it; one that began inside (a selection) does not.
   let outside = false;
   box.addEventListener("pointerdown", (event) => {
@@ -21,8 +21,8 @@ export function dialog(title, kind, ...parts) {
   return box;
 }
 
-/** Asks for a text: resolves to it, or null when it was not given. `more`: further parts of the form. */
-export function askText({ title, label, value = "", action, type = "text", text = "", more = [] }) {
+/** Asks for a text: resolves to it, or null when it was not given. `wrong`: about the last; `more`: further parts of the form. */
+export function askText({ title, label, value = "", action, type = "text", text = "", wrong = "", more = [] }) {
   return new Promise((resolve) => {
     let result = null;
     const input = h("input", { type, id: "ask-input", autocomplete: "off", spellcheck: "false" });
@@ -33,7 +33,7 @@ export function askText({ title, label, value = "", action, type = "text", text 
         result = input.value.trim() || null;
         box.close();
       },
-    }, text && h("p", text), h("label", { for: "ask-input" }, label), input, more,
+    }, wrong && h("p.wrong", { role: "alert" }, wrong), text && h("p", text), h("label", { for: "ask-input" }, label), input, more,
     h("div.dialog-row", h("button", { type: "button", onclick: () => box.close() }, "Cancel"),
       h("button.primary", { type: "submit" }, action)));
     const box = dialog(title, "small", form);

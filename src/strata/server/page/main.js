@@ -5,7 +5,7 @@ import { Chat } from "./chat.js";
 import { Composer } from "./composer.js";
 import { newConversation } from "./conversation.js";
 import { showShortcuts } from "./dialogs.js";
-import { byId, h } from "./dom.js";
+import { byId, byTouch, h } from "./dom.js";
 import { plural } from "./format.js";
 import { Generations } from "./generation.js";
 import { Monitor } from "./monitor.js";
@@ -17,6 +17,7 @@ import { Store } from "./store.js";
 const HEALTH_MS = 10_000;
 const HEALTH_SOON_MS = 2000;
 const THEMES = { system: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
+const FOOT = { away: "does not answer", failed: "not running", closed: "ending" };
 const STATES = { ok: "", starting: "The engine is starting.", failed: "The engine is not running.", closed: "The server is ending." };
 
 class App {
@@ -24,7 +25,11 @@ class App {
   #given = {};
 
   async start() {
-    onKeyNeeded(askKey);
+    onKeyNeeded(async (refused) => {
+      const given = await askKey(refused);
+      if (given) this.#askDefaults();
+      return given;
+    });
     let generations = null;
     this.store = await Store.open((id) => generations?.running(id));
     generations = this.generations = new Generations(this.store, () => this.model());
@@ -105,12 +110,13 @@ class App {
       if (this.view === name) byId(`view-${name}`).setAttribute("aria-current", "page");
       else byId(`view-${name}`).removeAttribute("aria-current");
     }
+    if (!this.chat.conversation) this.#show(this.#fresh());
     if (this.view === "chat") {
       const kept = first === "c" ? this.store.get(id) : null;
       if (first === "c" && !kept) history.replaceState(null, "", "#/");
       if (!kept || kept !== this.chat.conversation) this.#show(kept ?? this.#fresh());
       byId("view-chat").href = location.hash || "#/";
-      if (!matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog[open]")) this.composer.area.focus();
+      if (!byTouch() && !document.querySelector("dialog[open]")) this.composer.area.focus();
     }
     this.#changed();
   }
@@ -189,7 +195,7 @@ class App {
     this.#showServer();
     if (found?.status === "ok" && before !== "ok") {
       this.#askDefaults();
-      if (!this.chat.conversation.head) this.chat.show(this.chat.conversation);
+      this.chat.refresh();
     }
     setTimeout(() => this.#watch(), this.server.status === "ok" ? HEALTH_MS : HEALTH_SOON_MS);
   }
@@ -198,7 +204,7 @@ class App {
     const { status, model, max_context: context } = this.server;
     byId("engine-dot").className = `dot ${{ ok: "good", starting: "busy" }[status] ?? "bad"}`;
     byId("engine-name").textContent = model ?? "No server";
-    byId("engine-state").textContent = status === "ok" ? `${plural(context, "token")} of context` : status;
+    byId("engine-state").textContent = status === "ok" ? `${plural(context, "token")} of context` : FOOT[status] ?? status;
     const trouble = status === "away" ? "The server does not answer. This page tries again by itself." : STATES[status] ?? status;
     this.#banner("server", trouble);
   }

@@ -6,6 +6,11 @@ import { count, duration, percent, plural, speed } from "./format.js";
 import { renderMarkdown } from "./markdown.js";
 import { versions } from "./conversation.js";
 
+const LONG_TEXT = 1500;
+const LONG_LINES = 20;
+/** What the server puts between the sentence about an engine that ended and the engine's log. */
+const LOG_MARK = " Its last log lines: ";
+
 /**
  * The view of a message. `actions`: {edit(message, view), again(message), show(version), hurry(), progress(), context()}.
  */
@@ -37,7 +42,7 @@ export class MessageView {
   update() {
     const { message } = this;
     const live = message.state === "running" || message.state === "waiting";
-    if (message.role === "user") this.body.textContent = message.content;
+    if (message.role === "user") this.#showOwn();
     else renderMarkdown(this.body, message.content);
     this.#showThinking(live);
     this.#showCalls();
@@ -54,6 +59,20 @@ export class MessageView {
     this.#showThinking(true);
     this.#showStats(true);
     if (this.message.state === "waiting") this.#showNote();
+  }
+
+  /** What the user wrote; a long text, as when something was pasted, is shown in part until it is asked for. */
+  #showOwn() {
+    const { content } = this.message;
+    this.body.textContent = content;
+    if (this.whole || (content.length < LONG_TEXT && content.split("\n").length < LONG_LINES)) return;
+    this.whole = h("button.link.whole", { type: "button", "aria-expanded": "false", onclick: () => {
+      const open = !this.node.classList.toggle("long");
+      this.whole.setAttribute("aria-expanded", String(open));
+      this.whole.textContent = open ? "Show less" : `Show all (${plural(content.length, "character")})`;
+    } }, `Show all (${plural(content.length, "character")})`);
+    this.node.classList.add("long");
+    this.body.after(this.whole);
   }
 
   #showThinking(live) {
@@ -89,7 +108,8 @@ export class MessageView {
     if (!note) return;
     const failed = state === "failed" || state === "waiting";
     this.note.className = `note${failed ? " failed" : ""}`;
-    const text = h("span", note);
+    const [sentence, log] = note.split(LOG_MARK);
+    const text = h("span", sentence);
     const parts = [failed && icon("warn"), text];
     if (state === "waiting") {
       const left = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
@@ -98,6 +118,7 @@ export class MessageView {
     } else if (failed || state === "cut") {
       parts.push(h("button", { type: "button", onclick: () => this.#actions.again(this.message) }, "Try again"));
     }
+    if (log) parts.push(h("details", h("summary", "The engine's last log lines"), h("pre", { tabindex: "0" }, log.split(" | ").join("\n"))));
     const focused = this.note.contains(document.activeElement);
     this.note.replaceChildren(...parts.filter(Boolean));
     if (focused) this.note.querySelector("button")?.focus();
@@ -126,7 +147,7 @@ export class MessageView {
         step(-1, "left", "Previous version"), h("span.which", `${at + 1}/${all.length}`), step(1, "right", "Next version")));
     }
     if (!live) {
-      parts.push(copyButton("Copy message", () => message.content));
+      if (message.content) parts.push(copyButton("Copy message", () => message.content));
       if (message.role === "user") parts.push(iconButton("edit", "Edit and send again", () => this.#actions.edit(message, this)));
       else parts.push(iconButton("again", "Answer again", () => this.#actions.again(message)));
     }
@@ -152,7 +173,8 @@ function liveText(progress, message) {
     return `Reading${read} · ${duration((now - progress.startedAt) / 1000)}`;
   }
   const seconds = (now - progress.firstAt) / 1000;
-  return `${count(progress.pieces)} pieces · ${speed(seconds > 0.5 ? progress.pieces / seconds : NaN)} a second`;
+  const pieces = plural(progress.pieces, "piece");
+  return seconds > 0.5 ? `${pieces} · ${speed(progress.pieces / seconds)} a second` : pieces;
 }
 
 /** One line that says most, and all the rest behind it. */

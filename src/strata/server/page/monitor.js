@@ -18,7 +18,7 @@ export class Monitor {
 
   constructor(node) {
     this.node = node;
-    this.state = h("p.monitor-state", { role: "status" });
+    this.state = h("div.monitor-state", { role: "status" });
     this.tiles = h("div.tiles");
     this.writing = new Chart("Written tokens a second", "writing");
     this.reading = new Chart("Read tokens a second", "reading");
@@ -26,7 +26,7 @@ export class Monitor {
     this.memory = h("div.bars");
     this.machine = h("div.bars");
     this.requests = h("tbody");
-    node.append(h("div.monitor-grid",
+    node.append(this.grid = h("div.monitor-grid.blank",
       this.state, this.tiles,
       card("Speed", "speed", h("div.charts", this.writing.node, this.reading.node)),
       card("Lanes", "lanes-card", this.lanes),
@@ -61,28 +61,40 @@ export class Monitor {
       this.#says("");
     } catch (error) {
       if (abort.signal.aborted) return;
-      const reason = error.name === "TimeoutError" || !error.status ? "The server does not answer." : error.message;
-      this.#says(`${reason} The figures are old; they go on by themselves when it is back.`);
       again = error.status === 401 ? null : 2 * POLL_MS;
+      this.#failed(error);
     }
     if (again !== null && this.#abort === abort && !abort.signal.aborted) this.#timer = setTimeout(() => this.#poll(), again);
   }
 
-  #says(text) {
-    if (this.state.textContent !== text) this.state.textContent = text;
+  #failed(error) {
+    if (error.status === 401) {
+      this.#says("The server wants a key before it tells its figures.",
+        h("button", { type: "button", onclick: () => this.#poll() }, "Enter the key"));
+      return;
+    }
+    const reason = error.name === "TimeoutError" || !error.status ? "The server does not answer." : error.message;
+    const old = this.grid.classList.contains("blank") ? "" : "The figures are old; ";
+    this.#says(`${reason} ${old}${old ? "they go on" : "The figures come"} by themselves when it is back.`);
+  }
+
+  #says(text, ...more) {
+    if (this.said !== text) this.state.replaceChildren(...(text ? [h("span", text), ...more] : []));
+    this.said = text;
     this.node.classList.toggle("old", text !== "");
   }
 
   #render(data) {
     const { live = {}, totals = {}, history = {}, hardware = {}, engine = {} } = data;
     const cache = data.conversation_cache ?? {};
+    this.grid.classList.remove("blank");
     this.tiles.replaceChildren(
       tile("Writing", speed(live.tok_s), "tok/s"),
       tile("Running", count(live.running), live.serving ? `of ${count(live.serving)}` : "at once"),
       tile("Waiting", count(live.waiting), live.waiting ? `longest ${duration(live.queue?.[0]?.waited_s)}` : "nobody"),
       tile("From cache", percent(cache.hit_rate), "of all prompts"),
-      tile("Drafts accepted", percent(totals.drafts_offered ? totals.drafts_accepted / totals.drafts_offered : NaN),
-        totals.drafts_offered ? `of ${count(totals.drafts_offered)}` : "no drafts so far"),
+      tile("Drafts", percent(totals.drafts_offered ? totals.drafts_accepted / totals.drafts_offered : NaN),
+        totals.drafts_offered ? `of ${count(totals.drafts_offered)} accepted` : "none so far"),
       tile("Answered", count(totals.requests), `${plural(totals.output_tokens, "token")}`));
     this.writing.show(history.tok_s ?? [], MEMORY_S);
     this.writing.says(speed(live.tok_s));
@@ -119,7 +131,7 @@ export class Monitor {
     if (known(cache.budget_mib) && cache.budget_mib > 0) {
       parts.push(h("div.bar", h("p", h("span", "Parking in RAM"), h("b", `up to ${bytes(cache.budget_mib * MIB)}`))));
     }
-    parts.push(bar("Prompt tokens from the cache", cache.hit_rate, `${count(cache.reused)} of ${count(cache.prompt_tokens)}`));
+    parts.push(bar("Prompts from the cache", cache.hit_rate, `${count(cache.reused)} of ${count(cache.prompt_tokens)}`));
     if (totals.expert_lookups) {
       parts.push(bar("Experts found in fast memory", totals.expert_hits / totals.expert_lookups, percent(totals.expert_hits / totals.expert_lookups)));
     }
@@ -141,7 +153,7 @@ export class Monitor {
     }
     const process = (name, one) => one && `${name} ${bytes(one.rss_mib * MIB)}, ${plural(one.threads, "thread")}`;
     const text = [process("Engine", hardware.engine), process("Server", hardware.server)].filter(Boolean).join("; ");
-    parts.push(h("p.small", `${text}. Engine ${engine.state ?? "unknown"}, started again ${plural(engine.restarts ?? 0, "time")}.`));
+    parts.push(h("p.small", `${text}. Engine ${engine.state ?? "unknown"}, ${engine.restarts ? `restarted ${plural(engine.restarts, "time")}` : "never restarted"}.`));
     this.machine.replaceChildren(...parts);
   }
 }
@@ -157,9 +169,9 @@ function laneRow(slot) {
   const share = reading ? slot.prompt_read / Math.max(1, slot.prompt_tokens) : slot.generated / Math.max(1, slot.max_tokens);
   const text = reading
     ? `${count(slot.prompt_read)} of ${count(slot.prompt_tokens)} read`
-    : `${plural(slot.generated, "token")}${slot.max_tokens ? ` of at most ${count(slot.max_tokens)}` : ""}, prompt ${count(slot.prompt_tokens)}`;
+    : `${count(slot.generated)}${slot.max_tokens ? ` of up to ${count(slot.max_tokens)}` : ""} tokens, prompt ${count(slot.prompt_tokens)}`;
   return h(`div.lane.${reading ? "reading" : "decoding"}`, h("span.phase", slot.phase),
-    h("span.lane-text", text, slot.reused ? `, ${count(slot.reused)} from the cache` : ""),
+    h("span.lane-text", text, slot.reused ? `, ${count(slot.reused)} cached` : ""),
     h("span.lane-speed", reading ? duration(slot.elapsed_s) : `${speed(slot.tok_s)} tok/s`),
     meter(share, `Lane ${slot.slot + 1}: ${slot.phase}`));
 }

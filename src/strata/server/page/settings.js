@@ -20,6 +20,9 @@ const FIELDS = [
   ["repetition_penalty", "Repetition penalty", "a factor, 1 is none", 0.05],
   ["reasoning_budget_tokens", "Thinking budget", "in tokens, then it answers", 64],
 ];
+/** Fields that /props has under another name, and what happens where nothing is set and nothing is given. */
+const GIVEN_NAMES = { repetition_penalty: "repeat_penalty" };
+const UNSET = { max_tokens: "what fits", seed: "random", reasoning_budget_tokens: "no limit" };
 const EFFORT_NAMES = { none: "off", low: "low", medium: "medium", high: "high" };
 
 /** What new conversations begin with: {options, system}. */
@@ -53,7 +56,7 @@ function conversationFields(app, conversation) {
   });
   system.value = conversation.system;
   const given = app.serverDefaults();
-  const inputs = FIELDS.map(([name, label, hint, step]) => numberField(conversation, { name, label, hint, step }, given[name], changed));
+  const inputs = FIELDS.map(([name, label, hint, step]) => numberField(conversation, { name, label, hint, step }, given[GIVEN_NAMES[name] ?? name] ?? UNSET[name], changed));
   const effort = h("select", {
     id: "option-effort",
     onchange: (event) => {
@@ -61,7 +64,7 @@ function conversationFields(app, conversation) {
       else delete conversation.options.reasoning_effort;
       changed();
     },
-  }, h("option", { value: "" }, "model's own"), EFFORTS.map((name) => h("option", { value: name }, EFFORT_NAMES[name])));
+  }, h("option", { value: "" }, "default"), EFFORTS.map((name) => h("option", { value: name }, EFFORT_NAMES[name])));
   effort.value = conversation.options.reasoning_effort ?? "";
   const keep = () => {
     localStorage.setItem(DEFAULTS, JSON.stringify({ options: conversation.options, system: conversation.system }));
@@ -160,18 +163,22 @@ async function importFile(app, input) {
 
 let asking = null;
 
-/** Asks for the server's key; resolves to whether one was given. However many ask at once, there is one dialog. */
-export function askKey() {
-  asking ??= ask().finally(() => {
+/**
+ * Asks for the server's key; resolves to whether one was given. However many ask at once, there is one dialog.
+ * `refused`: whether the one that was sent is wrong.
+ */
+export function askKey(refused = false) {
+  asking ??= ask(refused).finally(() => {
     asking = null;
   });
   return asking;
 }
 
-async function ask() {
+async function ask(refused) {
   const remember = h("input", { type: "checkbox", id: "remember-key" });
   const given = await askText({
     title: "The server wants a key", label: "Key", type: "password", action: "Use this key",
+    wrong: refused ? "The server refused this key." : "",
     text: "Its owner set it with --api-key or STRATA_API_KEY. The page sends it to this server alone.",
     more: [h("div.check", remember, h("label", { for: "remember-key" }, "Remember it in this browser"))],
   });

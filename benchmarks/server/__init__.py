@@ -1,0 +1,1 @@
+"""The HTTP server under load, against the same engine without it."""
