@@ -265,6 +265,7 @@ class Scheduler:
         self.trust.leave(lane)
         self._passing.leave(lane)
         self._turn.pop(lane, None)
+        self._known.pop(lane, None)
 
     def _candidates(self, decoding: Sequence[Demand]) -> list[Candidate]:
         """Decoding lanes with their best drafts, longest without a turn first."""
@@ -309,8 +310,7 @@ class Scheduler:
         """The allocation; how many lanes share it is searched anew now and then only."""
         same = self._last
         if same is not None and len(same[0]) == len(candidates) == len(same[1].drafts):
-            known = self._known
-            if all(lane in known and known[lane][1] is one for lane, one in same[0].items()):
+            if all(same[0].get(one.lane) is one for one in candidates):
                 return same[1]
         plan = allocate(candidates, self.costs, self._longest_s(), self.policy.most_rows, self._shape)
         self._shape = plan.shape
