@@ -309,9 +309,9 @@ class Scheduler:
     def _plan(self, candidates: Sequence[Candidate]) -> Allocation:
         """The allocation; how many lanes share it is searched anew now and then only."""
         same = self._last
-        if same is not None and len(same[0]) == len(candidates) == len(same[1].drafts):
-            if all(same[0].get(one.lane) is one for one in candidates):
-                return same[1]
+        whole = same is not None and len(same[0]) == len(candidates) == len(same[1].drafts)
+        if same is not None and whole and all(same[0].get(one.lane) is one for one in candidates):
+            return same[1]
         plan = allocate(candidates, self.costs, self._longest_s(), self.policy.most_rows, self._shape)
         self._shape = plan.shape
         self._last = {one.lane: one for one in candidates}, plan
