@@ -37,13 +37,13 @@ def seconds(world: str, lanes: int, accept: float, policy: Policy) -> float:
 
 @pytest.mark.parametrize(("world", "lanes"), [("dear drafts", 2), ("dear drafts", 8), ("knee", 4), ("knee", 8)])
 def test_drafts_never_cost_much_in_company(world: str, lanes: int) -> None:
-    """[No comparison: 0.948 of two lanes.]"""
+    """[No comparison: 0.948 of two lanes; windows with drafts counted as windows without.]"""
     plain = seconds(world, lanes, 0.9, Policy())
     assert plain / seconds(world, lanes, 0.9, Policy(mtp_depth=4, lookup_depth=8)) >= 0.98
 
 
 def test_drafts_that_pay_are_kept() -> None:
-    """[Windows with drafts count as windows without.]"""
+    """The other side of the comparison."""
     assert seconds("knee", 2, 0.9, Policy()) / seconds("knee", 2, 0.9, Policy(mtp_depth=4)) >= 1.7
 
 
