@@ -32,6 +32,7 @@ from strata.engine.protocol import (
 )
 from strata.engine.scheduler import Policy
 from strata.memory import Marking, Memory, MemoryLimits, Origin, ParkingLimits, Sizes
+from strata.memory.pool import CHUNK
 from strata.model import Segment
 
 
@@ -100,7 +101,7 @@ class Schedule:
         self._pool: PoolState | None = None  # as it was told last
         parking = rng.choice([None, "ram", "disk"])
         self._limits = MemoryLimits(
-            rng.choice([1, 1, 2, 6]) * world.context,
+            rng.choice([1, 2, 2, 3, 10]) * CHUNK,
             checkpoints=rng.choice([0, 1, 3, 6]),
             state_bytes=rng.choice([5, 30, 1000]) * 100,
             conversations=rng.choice([1, 4, 32]),
@@ -211,7 +212,8 @@ class Schedule:
         rng, words, after = self.rng, list(self.world.words), self.world.after
         if rng.random() < 0.7:
             bias = [(token, rng.choice([-math.inf, -2.0, 3.5])) for token in rng.sample(words, 4)]
-            return keys_of(logit_bias=tuple(bias)) if rng.random() < 0.2 else ""
+            bias += [(token, -math.inf) for token in self.world.model.eos_ids if rng.random() < 0.5]
+            return keys_of(logit_bias=tuple(bias)) if rng.random() < 0.3 else ""
         grammar = rng.choice(self.world.forms).grammar
         if rng.random() < 0.5:
             return keys_of(grammar=grammar, logit_bias=((rng.choice(words), 1.5),))
