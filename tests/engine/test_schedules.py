@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from engine_fakes import TURN, FakeModel
 from schedule_grammars import AFTER, FAKE_TEXTS, FORMS, fake_tokenizer
+from schedule_slots import SlotSchedule
 from schedules import Schedule, alone
 
 import strata
@@ -75,12 +76,14 @@ class DemoWorld:
         return alone(self.model._model, prompt, count, keys, self.context, self._texts)
 
 
-def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float) -> dict[str, int]:
+def lives(
+    world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float, kind: type[Schedule] = Schedule
+) -> dict[str, int]:
     """Run the `known` schedules, or new ones for so long; what happened in all of them."""
     seed, end = int(time.time()) if minutes else 0, time.monotonic() + 60 * minutes
     happened: dict[str, int] = {}
     while time.monotonic() < end if minutes else seed < known:
-        schedule = Schedule(world, seed, directory / str(seed))
+        schedule = kind(world, seed, directory / str(seed))
         schedule.run()
         for name, count in schedule.counts.items():
             happened[name] = happened.get(name, 0) + count
@@ -89,12 +92,17 @@ def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: fl
 
 
 def test_schedules_of_a_fake_model(tmp_path: Path, schedule_minutes: float) -> None:
-    happened = lives(FakeWorld(), tmp_path, 110, schedule_minutes / 2)
+    happened = lives(FakeWorld(), tmp_path, 110, schedule_minutes / 3)
+    assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
+
+
+def test_schedules_of_slots_and_control_lines(tmp_path: Path, schedule_minutes: float) -> None:
+    happened = lives(FakeWorld(), tmp_path, 60, schedule_minutes / 3, SlotSchedule)
     assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
 
 
 @pytest.mark.slow
 def test_schedules_of_the_shipped_model(tmp_path: Path, schedule_minutes: float) -> None:
-    happened = lives(DemoWorld(), tmp_path, 12, schedule_minutes / 2)
+    happened = lives(DemoWorld(), tmp_path, 12, schedule_minutes / 3)
     assert happened["resumed"] > 5
     assert happened["drafts"] > 0
