@@ -92,17 +92,17 @@ def lives(
 
 
 def test_schedules_of_a_fake_model(tmp_path: Path, schedule_minutes: float) -> None:
-    happened = lives(FakeWorld(), tmp_path, 110, schedule_minutes / 3)
+    happened = lives(FakeWorld(), tmp_path, 90, schedule_minutes / 3)
     assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
 
 
 def test_schedules_of_slots_and_control_lines(tmp_path: Path, schedule_minutes: float) -> None:
     happened = lives(FakeWorld(), tmp_path, 60, schedule_minutes / 3, SlotSchedule)
-    assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
+    assert min(happened.values()) > 2, f"the schedules do not try everything: {happened}"
 
 
 @pytest.mark.slow
 def test_schedules_of_the_shipped_model(tmp_path: Path, schedule_minutes: float) -> None:
-    happened = lives(DemoWorld(), tmp_path, 12, schedule_minutes / 3)
-    assert happened["resumed"] > 5
-    assert happened["drafts"] > 0
+    happened = lives(DemoWorld(), tmp_path, 8, schedule_minutes / 3)
+    assert happened["resumed"] > 5, happened
+    assert happened["drafts"] > happened["grammar_drafts"] > 0
