@@ -17,7 +17,7 @@ TOKENS = 32
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """How many of all clients got their whole answer, and the waits against the engine's own."""
-    asks = Asks(options.model, CONTEXT)
+    asks = Asks(options.model)
     tokens = min(TOKENS, options.tokens)
     with (
         closing(Served(options.model, threads=options.threads, context=CONTEXT)) as server,

@@ -68,9 +68,9 @@ class Answer:
                 return when
         return None
 
-    def tokens(self) -> int:
-        """Completion tokens that the usage of a chat completion's stream tells."""
-        told = [event["usage"]["completion_tokens"] for _, event in self.events() if event.get("usage")]
+    def tokens(self, kind: str = "completion") -> int:
+        """Completion or prompt tokens that the usage of a chat completion's stream tells."""
+        told = [event["usage"][f"{kind}_tokens"] for _, event in self.events() if event.get("usage")]
         return int(told[-1]) if told else 0
 
     def _head(self) -> bytes:

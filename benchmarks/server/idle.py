@@ -17,7 +17,7 @@ WANTED_PERCENT = 1.0
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Percent of a core that both processes use after some work; below 1 % is wanted."""
-    asks = Asks(options.model, CONTEXT)
+    asks = Asks(options.model)
     with closing(Served(options.model, threads=options.threads, context=CONTEXT)) as server:
         asked = asks.conversations(4, 16)
         _, answers = over_http(server, asked)

@@ -25,7 +25,7 @@ BEGUN_S = 30.0
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Clients that were told why of all clients; seconds from a kill to a whole new answer."""
-    asks, draw = Asks(options.model, CONTEXT), random.Random(options.seed)
+    asks, draw = Asks(options.model), random.Random(options.seed)
     began = time.perf_counter()
     with closing(engine_alone(options)):
         start_s = time.perf_counter() - began
@@ -61,8 +61,7 @@ def says_why(answer: Answer) -> bool:
 
 async def _one_kill(server: Served, asks: Asks, delay_s: float) -> tuple[list[Answer], float]:
     """Clients of which half stream, the kill, what they got, and the seconds until a request after it is answered."""
-    # A command is prepared in a loop of its own, hence the thread.
-    asked = await asyncio.to_thread(asks.conversations, CLIENTS + 1, TOKENS, 120)
+    asked = asks.conversations(CLIENTS + 1, TOKENS, characters=120)
     again = asked.pop().fields | {"max_tokens": 4}
     flying = [
         asyncio.create_task(post(server.port, CHAT, each.fields | {"stream": bool(number % 2)}))

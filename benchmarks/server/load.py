@@ -83,9 +83,11 @@ def over_http(server: Served, asked: Sequence[Asked]) -> tuple[Outcome, list[Ans
 
 
 def check(asked: Sequence[Asked], answers: Sequence[Answer]) -> None:
-    """SideError for an answer without all its tokens: its times would compare nothing."""
+    """SideError for an answer without all its tokens, or to another prompt: its times would compare nothing."""
     for wanted, answer in zip(asked, answers, strict=True):
-        made = answer.tokens()
+        made, read = answer.tokens(), answer.tokens("prompt")
+        if made and read != len(wanted.command.ids):
+            raise SideError(f"the server reads a prompt of {len(wanted.command.ids)} tokens as one of {read}")
         if not answer.whole or made != wanted.command.max_new:
             raise SideError(
                 f"status {answer.status}, {made} of {wanted.command.max_new} tokens {answer.fault}: "

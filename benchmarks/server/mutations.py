@@ -10,6 +10,7 @@ from benchmarks.server.exchange import request
 
 _MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello."}]
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+_TOOL = {"name": "look", "description": "Looks.", "parameters": _SCHEMA}
 _TEXT = {"type": "input_text", "text": "Hello."}
 VALID: Mapping[str, tuple[dict[str, Any], ...]] = {
     "/v1/chat/completions": (
@@ -22,10 +23,26 @@ VALID: Mapping[str, tuple[dict[str, Any], ...]] = {
          "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA}}},
         {"messages": _MESSAGES, "max_tokens": 3, "chat_template_kwargs": {"enable_thinking": False},
          "guided_regex": "[a-z]+"},
+        {"messages": _MESSAGES, "max_tokens": 3, "n": 2, "tools": [{"type": "function", "function": _TOOL}],
+         "tool_choice": "auto", "parallel_tool_calls": False},
+        {"messages": [*_MESSAGES, {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{\"a\": 1}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "Seen."}], "max_tokens": 3, "stream": True,
+         "tools": [{"type": "function", "function": {**_TOOL, "strict": True}}],
+         "tool_choice": {"type": "function", "function": {"name": "look"}}},
+    ),
+    "/v1/completions": (
+        {"model": "m", "prompt": "Once upon", "max_tokens": 3, "echo": True, "n": 2, "stop": "\n", "seed": 3},
+        {"prompt": [[5, 6, 7], [8, 9]], "max_tokens": 2, "logprobs": 2, "stream": True},
     ),
     "/v1/messages": (
         {"model": "m", "max_tokens": 3, "messages": _MESSAGES[1:], "system": [{"type": "text", "text": "Be brief."}],
          "temperature": 1, "top_p": 0.9, "stop_sequences": ["zzz"], "metadata": {"user_id": "u"}},
+        {"model": "m", "max_tokens": 3, "tool_choice": {"type": "auto"}, "tools": [
+            {"name": "look", "description": "Looks.", "input_schema": _SCHEMA}], "messages": [
+            *_MESSAGES[1:],
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "Seen."}]}]},
         {"model": "m", "max_tokens": 3, "stream": True, "thinking": {"type": "adaptive"},
          "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello."}]}]},
     ),
@@ -35,6 +52,10 @@ VALID: Mapping[str, tuple[dict[str, Any], ...]] = {
          "reasoning": {"effort": "low", "summary": "auto"}, "text": {"format": {"type": "text"}}},
         {"model": "m", "input": [{"role": "user", "content": [_TEXT]}], "max_output_tokens": 3, "stream": True,
          "include": ["reasoning.encrypted_content"], "truncation": "auto"},
+        {"model": "m", "max_output_tokens": 3, "tools": [{"type": "function", **_TOOL}], "input": [
+            {"role": "user", "content": "Look."},
+            {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "Seen."}]},
     ),
     "/v1/responses/input_tokens": ({"model": "m", "input": [{"role": "user", "content": [_TEXT]}]},),
     "/tokenize": ({"content": "Hello there.", "add_special": True, "with_pieces": True},),

@@ -20,7 +20,7 @@ HTTP, ENGINE = "http", "engine"
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The rate over HTTP against the engine's; 0.97 or more is wanted."""
-    asks = Asks(options.model, CONTEXT)
+    asks = Asks(options.model)
     found: dict[str, list[Outcome]] = {HTTP: [], ENGINE: []}
     with (
         closing(Served(options.model, threads=options.threads, context=CONTEXT, profile=options.profile)) as server,

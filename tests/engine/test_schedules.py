@@ -3,6 +3,7 @@
 `pytest tests/engine/test_schedules.py --schedule-minutes 60` runs new ones for an hour.
 """
 
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,8 @@ def lives(
     world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float, kind: type[Schedule] = Schedule
 ) -> dict[str, int]:
     """Run the `known` schedules, or new ones for so long; what happened in all of them."""
-    seed, end = int(time.time()) if minutes else 0, time.monotonic() + 60 * minutes
+    seed = random.SystemRandom().randrange(2**31) if minutes else 0  # several may run at once
+    end = time.monotonic() + 60 * minutes
     happened: dict[str, int] = {}
     while time.monotonic() < end if minutes else seed < known:
         schedule = kind(world, seed, directory / str(seed))
