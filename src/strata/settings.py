@@ -79,6 +79,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("STRATA_API_KEY", str, "", "API key (or several, comma separated) that clients must send"),
     Variable("STRATA_API_KEY_FILE", str, "", "file with API keys that clients must send, one a line"),
 )
+_SECRETS = ("STRATA_API_KEY", "STRATA_API_KEY_FILE")
 _BY_NAME: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
 
 
@@ -99,6 +100,12 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
     if variable.maximum is not None and not value <= variable.maximum:
         raise UsageError(f"{name}={text} must be at most {variable.maximum:g}.")
     return value
+
+
+def without_secrets(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a process that has no business with the keys of clients."""
+    source = os.environ if environ is None else environ
+    return {name: value for name, value in source.items() if name not in _SECRETS}
 
 
 def state_directory(environ: Mapping[str, str] | None = None) -> Path:

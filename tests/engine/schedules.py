@@ -4,17 +4,32 @@ Whatever happens to it, every request's tokens have to be those of its conversat
 each window the memory's books have to agree. A schedule is a function of its seed.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
+from schedule_grammars import Form, Rules
 
 from strata.arithmetic.penalties import Penalties, Recent, penalized
 from strata.arithmetic.sampling import Sampling
 from strata.engine.channel import Inbox, Order
+from strata.engine.constraint import Grammars
 from strata.engine.loop import Engine, Limits
-from strata.engine.protocol import Err, LaneDone, LaneErr, LaneResume, Report, SlotToken, parse_command
+from strata.engine.protocol import (
+    Err,
+    Gen,
+    LaneDone,
+    LaneErr,
+    LaneResume,
+    PoolState,
+    Report,
+    SlotToken,
+    parse_command,
+)
 from strata.engine.scheduler import Policy
 from strata.memory import Marking, Memory, MemoryLimits, Origin, ParkingLimits, Sizes
 from strata.model import Segment
@@ -23,23 +38,31 @@ from strata.model import Segment
 class _Starving(Inbox):
     """Asks for more when nothing is left to do."""
 
-    def __init__(self, more: Callable[[], None]) -> None:
+    def __init__(self, more: Callable[[], None], between: Callable[[], None]) -> None:
         super().__init__()
         self._more = more
+        self._between = between
 
     def take(self, *, wait: bool) -> tuple[list[Order], bool]:
+        self._between()
         if wait and self._orders.empty():
             self._more()
         return super().take(wait=wait)
 
 
 class World(Protocol):
-    """A model, and what its conversations give alone. `turn`: the token that opens a turn; `words`: the others."""
+    """A model, and what its conversations give alone. `turn`: the token that opens a turn; `words`: the others.
+
+    `after`: a token that a grammar may wait for; `forms`: those that are asked for, compiled by `grammars`.
+    """
 
     model: Any
     context: int
     turn: int
     words: Sequence[int]
+    after: int
+    forms: Sequence[Form]
+    grammars: Grammars
 
     def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
         """At most `count` tokens after a prompt, by the simplest loop there is."""
@@ -66,11 +89,15 @@ class Schedule:
         self.seed = seed
         self.now = 0.0
         self.asked: dict[int, Asked] = {}
-        self.counts = dict.fromkeys(("requests", "resumed", "cancel", "pool", "refused", "restarts", "drafts"), 0)
+        self.counts = dict.fromkeys(
+            ("requests", "resumed", "cancel", "pool", "refused", "restarts", "unparked", "drafts", "grammars",
+             "grammar_drafts"), 0,
+        )  # fmt: skip
         rng = self.rng
         self._drafts = rng.choice([0, 1, 2, 4])
         self._left = 0
         self._wall = 0
+        self._pool: PoolState | None = None  # as it was told last
         parking = rng.choice([None, "ram", "disk"])
         self._limits = MemoryLimits(
             rng.choice([1, 1, 2, 6]) * world.context,
@@ -103,12 +130,13 @@ class Schedule:
     def run(self, rounds: int = 4) -> None:
         """Some requests at a time, more while they run; between rounds the engine may end, or be killed."""
         for _ in range(rounds):
-            inbox = self._inbox = _Starving(self._more)
+            inbox = self._inbox = _Starving(self._more, self._told)
             engine = Engine(
-                self.world.model, self.memory, self._engine_limits, self._report, clock=lambda: self.now
-            )
+                self.world.model, self.memory, self._engine_limits, self._report, clock=lambda: self.now,
+                grammars=self.world.grammars,
+            )  # fmt: skip
             self.world.model.before = self._window
-            self._left = self.rng.randint(0, 6)
+            self._left, self._pool = self.rng.randint(0, 6), None
             inbox.put("LANES")
             for _ in range(self.rng.randint(1, 6)):
                 self._ask()
@@ -125,10 +153,18 @@ class Schedule:
 
     def _remember(self) -> "Memory[Any]":
         drafts = self._drafts > 0
-        return Memory(
+        memory: Memory[Any] = Memory(
             self._limits, Sizes(1000, 100), Origin("model", "bf16", "test"),
             lambda: self.world.model.new_state(drafts), available=lambda: 1 << 62,
         )  # fmt: skip
+        states = memory._parking.states
+
+        def counted(parked: Any) -> Any:
+            self.counts["unparked"] += 1
+            return states(parked)
+
+        memory._parking.states = counted  # type: ignore[method-assign]
+        return memory
 
     def _window(self, rows: int) -> None:
         """Called at every window: time passes, and the world goes on."""
@@ -156,14 +192,33 @@ class Schedule:
         keys = [rng.choice(["", "temperature=0.8 seed=5", "temperature=1.5 top_k=0 top_p=0.9 seed=6", ""])]
         if rng.random() < 0.2:
             keys.append("penalty_last_n=9 penalty_repeat=1.2 penalty_freq=0.1")
+        elif rng.random() < 0.1:
+            keys.append("penalty_last_n=-1 penalty_present=0.3")
         if rng.random() < 0.2:
             keys.append("ckpt=0")
         if rng.random() < 0.1:
             keys.append(f"pin={rng.randint(1, len(prompt))}")
+        if rng.random() < 0.1:
+            keys.append(f"stop_ids={','.join(map(str, rng.sample(list(self.world.words), 3)))}")
+        keys.append(self._limited())
         one = Asked(prompt, count, " ".join(keys))
         self.asked[lane] = one
         self.counts["requests"] += 1
         self._inbox.put(f"BGEN {lane} {count} {one.keys} {','.join(map(str, prompt))}")
+
+    def _limited(self) -> str:
+        """Keys that forbid tokens or make them likelier: a grammar, or biases; mostly none."""
+        rng, words, after = self.rng, list(self.world.words), self.world.after
+        if rng.random() < 0.7:
+            bias = [(token, rng.choice([-math.inf, -2.0, 3.5])) for token in rng.sample(words, 4)]
+            return keys_of(logit_bias=tuple(bias)) if rng.random() < 0.2 else ""
+        grammar = rng.choice(self.world.forms).grammar
+        if rng.random() < 0.5:
+            return keys_of(grammar=grammar, logit_bias=((rng.choice(words), 1.5),))
+        likely = ((after, rng.choice([4.0, 20.0])),)
+        return keys_of(
+            grammar=grammar, grammar_after=after, grammar_optional=rng.random() < 0.5, logit_bias=likely
+        )  # fmt: skip
 
     def _prompt(self) -> list[int]:
         """A fresh one, a follow-up, an edit of an earlier one, or the same again."""
@@ -197,6 +252,9 @@ class Schedule:
                 assert report.generated == len(one.tokens)
                 one.finish = report.finish
                 self.counts["drafts"] += report.drafts_accepted
+                if "grammar=" in one.keys:
+                    self.counts["grammars"] += bool(one.tokens)
+                    self.counts["grammar_drafts"] += report.drafts_accepted
                 if report.finish in self.counts:
                     self.counts[report.finish] += 1
             case LaneErr(lane, reason):
@@ -204,8 +262,15 @@ class Schedule:
                 assert not self.asked[lane].tokens
                 self.asked[lane].finish = "refused"
                 self.counts["refused"] += 1
+            case PoolState():
+                self._pool = report
             case Err(reason):
                 raise AssertionError(reason)
+
+    def _told(self) -> None:
+        """Between windows: the pool is as it was told."""
+        if self._pool is not None:
+            assert (self._pool.cells, self._pool.free) == astuple(self.memory.pool_line(0))[:2]
 
     def _compare(self) -> None:
         for lane, one in self.asked.items():
@@ -217,19 +282,32 @@ class Schedule:
                 assert one.tokens == whole, where
 
 
-def alone(model: Any, prompt: Sequence[int], count: int, keys: str, context: int) -> list[int]:
-    """A conversation with a fresh state, one row at a time after its prompt."""
+def keys_of(**values: Any) -> str:
+    """The keys of a line with these values."""
+    return " ".join(Gen(1, (0,), **values).format().split()[2:-1])
+
+
+def alone(
+    model: Any, prompt: Sequence[int], count: int, keys: str, context: int, texts: Sequence[bytes | None]
+) -> list[int]:
+    """A conversation with a fresh state, one row at a time after its prompt. `texts`: the bytes of every token."""
     request: Any = parse_command(f"GEN {count} {keys} {','.join(map(str, prompt))}")
     sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p, request.seed)
     penalties = Penalties(
-        request.penalty_last_n, request.penalty_repeat, request.penalty_freq, request.penalty_present
-    )
+        request.penalty_last_n, request.penalty_repeat, request.penalty_freq, request.penalty_present,
+        dict(request.logit_bias),
+    )  # fmt: skip
+    rules = None if request.grammar is None else Rules(request, texts, model.eos_ids)
     state, tokens, fresh = model.new_state(), list(prompt), list(prompt)
     while len(tokens) - len(prompt) < count and len(tokens) <= context:
         (row,) = model.forward([Segment(state, fresh, len(fresh) - 1)])
         row = penalized(row, penalties, Recent(request.penalty_last_n, tokens).counts)
+        if rules is not None:
+            row = np.where(rules.allowed(), row, np.float32(-np.inf))
         fresh = [model.sample(row, sampling, choice=0, position=len(tokens))]
         tokens += fresh
-        if fresh[0] in model.eos_ids:
+        if fresh[0] in (*model.eos_ids, *request.stop_ids):
             break
+        if rules is not None:
+            rules.advance(fresh[0])
     return tokens[len(prompt) :]

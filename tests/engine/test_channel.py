@@ -1,13 +1,15 @@
 """Lines from a pipe in any pieces, and what the inbox holds on to."""
 
 import os
+import signal
 import threading
 
+import pytest
 from engine_talk import Talk, gen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.engine.channel import lines
+from strata.engine.channel import Inbox, lines
 
 
 def through_a_pipe(data: bytes, piece: int, longest: int = 1 << 20) -> list[str]:
@@ -49,3 +51,22 @@ def test_served_requests_are_not_held_on_to() -> None:
     for n in range(5):
         talk.say(gen([n, n]), "nonsense", "STOP")
     assert len(talk.inbox._open) <= 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of one thread are POSIX's")
+def test_a_signal_ends_the_wait_for_requests_whichever_thread_it_meets() -> None:
+    """[A handler alone: Python would run it when the main thread has done waiting.]"""
+    inbox, number = Inbox(), signal.SIGUSR1
+    before, descriptor = signal.getsignal(number), signal.set_wakeup_fd(-1)
+    missed = threading.Timer(10, inbox.put, ["nonsense"])
+    meeting = threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), number))
+    try:
+        inbox.interrupt_on(number)
+        meeting.start()
+        missed.start()
+        assert inbox.take(wait=True) == ([], False)
+        assert inbox.interrupted
+    finally:
+        missed.cancel()
+        signal.signal(number, before)
+        signal.set_wakeup_fd(descriptor)

@@ -64,6 +64,18 @@ def test_a_signal_ends_what_runs_and_drops_what_waits(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_stop_means_no_order_that_was_answered_already(tmp_path: Path) -> None:
+    """[A refused line stays open and takes the STOP of the request behind it; so does one that needs no lane.]"""
+    talk = Talk(chunk=64, eos_ids=())
+    talk.at_window[4] = ["STOP"]
+    lines = talk.say("nonsense", gen([1] * 300), "VRAM", f"SAVE {tmp_path / 'x'}", gen(PROMPT, 30))
+    assert words(lines, "DONE")[0][4] == "cancel"
+    talk = Talk(chunk=64, eos_ids=())
+    talk.at_window[4] = ["BSTOP 1"]
+    lines = talk.say("LANES", bgen(1, PROMPT, 30), bgen(1, [4, 5]), bgen(2, PROMPT, 30))
+    assert {fields[0]: fields[2] for fields in words(lines, "BDONE")} == {"1": "cancel", "2": "length"}
+
+
 # ---------------------------------------------------------------------------------------- windows and checkpoints
 
 
@@ -129,6 +141,18 @@ def test_a_read_that_gave_way_outlasts_conversations_used_later() -> None:
     talk.say(bgen(2, [42] * 300, 5))  # 2 of 4 chunks, of which the read has 2 and the conversation 1
     assert talk.say(bgen(0, long, 5))[0] == "RESUME 300"
     assert not words(talk.say(bgen(1, [*[41] * 20, 1], 5)), "RESUME"), "it was the other that made room"
+
+
+def test_a_solo_read_that_gave_way_stands_in_its_slot() -> None:
+    """[It stands on the control lines still, and the next solo request replaces it.]"""
+    talk = Talk(slots=2, chunk=20, eos_ids=(), marking=Marking(None, 0, 0))
+    long = [n % 40 for n in range(180)]
+    talk.at_window[2] = ["BYIELD 1"]
+    talk.say(gen(long, 5))
+    talk.at_window = {}
+    assert talk.ask([41, 42], 5) == answer([41, 42], 5, eos=())
+    assert talk.ask(long, 5) == answer(long, 5, eos=())
+    assert talk.resumed == 40
 
 
 @pytest.mark.parametrize("window", [1, 5])

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from engine_fakes import TURN, FakeModel
+from schedule_grammars import AFTER, FAKE_TEXTS, FORMS, fake_tokenizer
 from schedules import Schedule, alone
 
 import strata
+from strata.engine.constraint import Grammars
+from strata.engine.opening import open_tokenizer
 from strata.model import Model, Segment, load
 
 
@@ -22,12 +25,15 @@ class FakeWorld:
     context = 600
     turn = TURN
     words = range(40)
+    after = AFTER
+    forms = FORMS
 
     def __init__(self) -> None:
         self.model = FakeModel(self.context)
+        self.grammars = Grammars(fake_tokenizer, self.model.vocab_size, self.model.eos_ids)
 
     def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
-        return alone(FakeModel(self.context), prompt, count, keys, self.context)
+        return alone(FakeModel(self.context), prompt, count, keys, self.context, FAKE_TEXTS)
 
 
 class Watched:
@@ -49,16 +55,25 @@ class DemoWorld:
     """The shipped model in C++: everything but the fakes."""
 
     context = 600
+    forms = [form for form in FORMS if form.grammar.kind == "regex"]  # its vocabulary can write a choice in many ways
 
     def __init__(self) -> None:
-        model = load(Path(strata.__file__).parent / "data" / "strata-demo.gguf", context=self.context, threads=1)
+        path = Path(strata.__file__).parent / "data" / "strata-demo.gguf"
+        model, tokenizer = load(path, context=self.context, threads=1), open_tokenizer(path)
         self.model = Watched(model)
+        self.grammars = Grammars(lambda: tokenizer, model.vocab_size, model.eos_ids)
+        types = tokenizer.vocabulary.types
+        self._texts = [tokenizer.token_bytes(n) if types[n] == 1 else None for n in range(tokenizer.size)]
+        self._texts += [None] * (model.vocab_size - tokenizer.size)
+        after = tokenizer.id_of("</think>")
+        assert after is not None
+        self.after = after
         assert model.turn_id is not None
         self.turn = model.turn_id
         self.words = range(300, 360)
 
     def alone(self, prompt: Sequence[int], count: int, keys: str) -> list[int]:
-        return alone(self.model._model, prompt, count, keys, self.context)
+        return alone(self.model._model, prompt, count, keys, self.context, self._texts)
 
 
 def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float) -> dict[str, int]:

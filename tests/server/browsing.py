@@ -5,13 +5,17 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Download, Locator, Page, Playwright, Request, Route
+from playwright.sync_api import Download, Locator, Page, Playwright, Request, Route, expect
+
+PATIENCE_MS = 20_000
+"""What a wait may take on a busy machine."""
+expect.set_options(timeout=PATIENCE_MS)
 
 CHATS = "**/v1/chat/completions"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -135,6 +139,20 @@ class Chat:
         return file.suggested_filename, file.path().read_text()
 
 
+CODE = "def area(r):\n    return 3.14159 * r ** 2  # <b>\n"
+MUCH = f"""# A heading
+
+Some `code`, a [link](https://example.org).
+
+```python
+{CODE}```
+
+| a | b |
+|--|--:|
+| 1 | 2 |
+
+> A quotation.
+"""
 LONG = {"grammar": 'root ::= ([a-z]+ " "){600}', "reasoning_effort": "none", "max_tokens": 1800}
 
 NAMED = {"button", "link", "textbox", "combobox", "checkbox", "spinbutton", "menuitem", "option", "DisclosureTriangle",
@@ -153,6 +171,34 @@ def nameless(page: Page) -> list[str]:
 def _measure(page: Page, name: str) -> Any:
     """What a function of page_rules.js says about the page as it is."""
     return page.evaluate(f"() => {{ {RULES}; return {name}(); }}")
+
+
+def views(chat: Chat) -> Iterator[str]:
+    """Goes through what the page can show; at each stop the caller looks at it."""
+    page = chat.page
+    yield "welcome"
+    page.select_option("#effort", "low")
+    chat.ask("What is 17 plus 25?")
+    page.click(".answer .thinking summary")
+    page.locator(".answer .stats summary").first.click()
+    chat.make_write(MUCH)
+    chat.ask("Show me.")
+    page.unroute_all()
+    chat.begin("many words " * 3000)
+    expect(chat.note).to_contain_text("context")
+    yield "chat"
+    page.click("#open-settings")
+    page.fill("#option-temperature", "-1")
+    page.get_by_role("button", name="Use for new conversations").click()
+    expect(page.locator("dialog .toast")).to_be_visible()
+    yield "settings"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    yield "search"
+    page.keyboard.press("Escape")
+    page.click("#view-monitor")
+    expect(page.locator(".requests tbody tr").first).to_be_visible()
+    yield "monitor"
 
 
 def _rgba(text: str) -> tuple[float, float, float, float]:

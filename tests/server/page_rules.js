@@ -74,7 +74,7 @@ function focused() {
   return { stop: node.dataset.stop ?? null, seen: ringed && node.checkVisibility(SHOWN), what: node.outerHTML.slice(0, 120) };
 }
 
-/** What lies beyond the left or right edge of the window, but for the content of what scrolls by itself. */
+/** What lies beyond the left or right edge of the window or of its row, but for the content of what scrolls by itself. */
 function stickingOut() {
   const out = document.scrollingElement.scrollWidth > innerWidth ? ["the page scrolls sideways"] : [];
   for (const node of document.querySelectorAll("#room *, dialog *, #sidebar.open *")) {
@@ -83,6 +83,13 @@ function stickingOut() {
     let up = node.parentElement;
     while (up && !/auto|scroll|hidden/.test(getComputedStyle(up).overflowX)) up = up.parentElement;
     if (!up || up === document.body || ["thread", "monitor"].includes(up.id)) out.push(node.outerHTML.slice(0, 120));
+  }
+  for (const row of document.querySelectorAll("#room *, dialog *")) {
+    const { display, overflowX } = getComputedStyle(row);
+    if (display !== "flex" || overflowX !== "visible" || !row.checkVisibility()) continue;
+    const edge = row.getBoundingClientRect().right + 1;
+    const over = [...row.children].filter((node) => node.getBoundingClientRect().right > edge && node.checkVisibility());
+    out.push(...over.map((node) => `out of its row: ${node.outerHTML.slice(0, 120)}`));
   }
   return out;
 }

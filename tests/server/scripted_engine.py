@@ -76,7 +76,8 @@ class Request:
         if "nameless" in self.text:
             say("ERR expected: GEN <max_new> ...")
             return
-        self.say("RESUME", "4")
+        reused = min(4, len(self.ids) - 1)
+        self.say("RESUME", str(reused))
         say("SOMETHING new that old clients skip")
         say("POOL 512 256 0 -")
         self.say("PP", f"{len(self.ids)} {len(self.ids)} 12.5 800.0")
@@ -98,9 +99,9 @@ class Request:
         del STOPS[self.lane]
         if self.lane == ALONE:
             count = len(self.ids)
-            say(f"DONE {sent} {count} 12.5 40.0 {finish} 3 5 4 0 0 0 0 0.0 {count - 4} 0")
+            say(f"DONE {sent} {count} 12.5 40.0 {finish} 3 5 {reused} 0 0 0 0 0.0 {count - reused} 0")
         else:
-            say(f"BDONE {self.lane} {sent} {finish} 40.0 3 5 {len(self.ids)} 12.5 4 {len(self.ids) - 4}")
+            say(f"BDONE {self.lane} {sent} {finish} 40.0 3 5 {len(self.ids)} 12.5 {reused} {len(self.ids) - reused}")
 
     def error(self, reason: str) -> None:
         del STOPS[self.lane]

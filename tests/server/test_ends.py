@@ -148,8 +148,13 @@ def test_engine_refuses(server: Any) -> None:
         assert ended.status == 400
         assert "too odd" in ended.error
 
+    def grammar(api: str, stream: bool, ended: Ended) -> None:
+        assert ended.status == 400
+        assert "cannot be followed" in ended.error
+
     run(server, lambda client: all_end(client, "refuse KV pool full: the lanes hold all 512 cells", full))
     run(server, lambda client: all_end(client, "refuse bad request: too odd", wrong))
+    run(server, lambda client: all_end(client, "refuse grammar: it cannot be followed any further", grammar))
 
 
 def test_pool_full_in_the_middle(server: Any) -> None:

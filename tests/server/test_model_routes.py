@@ -39,6 +39,21 @@ def test_facts_of_the_file_are_told(fake: Any, helpers: Any) -> None:
     assert context == {"native": 262144, "max_positions": 512}
 
 
+def test_model_is_listed_under_each_of_its_names(fake: Any, helpers: Any) -> None:
+    with helpers["serving"](fake, aliases=("gpt-x", "team/large", "tiny", "gpt-x")) as server:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="k") as client:
+            models = {model.id: model.model_extra for model in client.models.list()}
+            assert list(models) == ["tiny", "gpt-x", "team/large"]
+            assert client.models.retrieve("team/large").model_extra["alias_of"] == "tiny"
+            with pytest.raises(openai.NotFoundError, match="no model 'other', but tiny, gpt-x, team/large"):
+                client.models.retrieve("other")
+        with anthropic.Anthropic(base_url=server.url, api_key="k") as client:
+            page = client.models.list()
+            assert ([model.id for model in page], page.first_id, page.last_id) == (list(models), "tiny", "team/large")
+    assert models["tiny"]["aliases"] == ["gpt-x", "team/large"]
+    assert [model["alias_of"] for model in models.values()] == [None, "tiny", "tiny"]
+
+
 def test_embeddings_are_a_clear_no_that_is_not_tried_again(running: Any) -> None:
     asked = []
     hooks = {"request": [lambda request: asked.append(request.url.path)]}

@@ -87,7 +87,7 @@ def test_fields_of_a_request_are_no_code_and_no_path(shared: Any, fields: dict[s
     body = {"messages": [{"role": "user", "content": "prompt"}], "max_tokens": 400, **fields}
     before = len(shared.fake.requests())
     answer = httpx.post(f"{shared.url}/v1/chat/completions", json=body, timeout=20)
-    assert answer.status_code in (200, 400), answer.text
+    assert answer.status_code in ((400,) if "chat_template" in fields else (200, 400)), answer.text
     for trace in ("<class", "root:", "Traceback"):
         assert trace not in answer.text
     for line in shared.fake.requests()[before:]:

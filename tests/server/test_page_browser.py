@@ -11,7 +11,10 @@ import httpx
 import pytest
 from browsing import (
     CHATS,
+    CODE,
     LONG,
+    MUCH,
+    PATIENCE_MS,
     Chat,
     Site,
     chromium_path,
@@ -20,13 +23,12 @@ from browsing import (
     sticking_out,
     tab_through,
     too_faint,
+    views,
 )
 from demo_server import demo_server
 from playwright.sync_api import Browser, Request, Route, expect, sync_playwright
 
 from strata.server.guard import Access
-
-expect.set_options(timeout=20_000)
 
 MARKUP = """<img src=x onerror="window.hit = 1"><script>window.hit = 2</script>
 
@@ -35,20 +37,6 @@ MARKUP = """<img src=x onerror="window.hit = 1"><script>window.hit = 2</script>
 ```html
 <script>window.hit = 4</script>
 ```
-"""
-CODE = "def area(r):\n    return 3.14159 * r ** 2  # <b>\n"
-MUCH = f"""# A heading
-
-Some `code`, a [link](https://example.org).
-
-```python
-{CODE}```
-
-| a | b |
-|--|--:|
-| 1 | 2 |
-
-> A quotation.
 """
 
 
@@ -84,7 +72,7 @@ def opened(browser: Browser) -> Iterator[Any]:
             color_scheme=theme,
             permissions=["clipboard-read", "clipboard-write"],
         )
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_MS)
         chats.append(Chat(context.new_page(), touch=phone))
         chats[-1].page.goto(url + path)
         chats[-1].page.wait_for_selector("#engine-dot.good", state="attached")
@@ -258,6 +246,45 @@ def test_a_server_that_tells_no_progress_is_not_asked_again(chat: Chat) -> None:
     assert ["return_progress" in body for body in chat.sent] == [True, False, False]
 
 
+def test_how_far_a_prompt_is_read(chat: Chat) -> None:
+    chat.begin("One two three four five six seven eight. " * 90)
+    told = r"/^Reading · [\d,]+ of ([\d,]+) tokens/.exec(document.querySelector('.live .stats')?.textContent)?.[1]"
+    total = chat.page.wait_for_function(f"() => {told}").json_value()
+    chat.page.keyboard.press("Escape")
+    expect(chat.note).to_have_text("Stopped.")
+    assert int(total.replace(",", "")) > 500
+
+
+def test_conversations_are_answered_at_the_same_time(chat: Chat, site: Site) -> None:
+    page = chat.page
+    chat.make_write_long()
+    for number in (1, 2):
+        page.click("#new")
+        chat.begin(f"Write at length, number {number}.")
+        page.wait_for_function("() => document.querySelector('.message.live .body')?.textContent.length > 10")
+    assert site.in_flight() == 2
+    expect(page.locator("#list .dot.busy")).to_have_count(2)
+    titles = page.locator("#list a")
+    # Both are kept many times meanwhile; none may move, nor may its element be another under somebody's finger.
+    changes = """() => new Promise((resolve) => {
+      const watch = new MutationObserver(() => resolve(document.querySelector("#list").textContent));
+      watch.observe(document.querySelector("#list"), {childList: true, subtree: true});
+      setTimeout(() => resolve(null), 1200);
+    })"""
+    assert page.evaluate(changes) is None
+    expect(titles).to_have_text([f"Write at length, number {number}." for number in (2, 1)])
+    titles.last.click()
+    expect(chat.asked).to_have_text(["Write at length, number 1."])
+    page.keyboard.press("Escape")
+    expect(chat.note).to_have_text("Stopped.")
+    expect(page.locator("#list .dot.busy")).to_have_count(1)
+    titles.first.click()
+    expect(chat.asked).to_have_text(["Write at length, number 2."])
+    page.keyboard.press("Escape")
+    expect(chat.note).to_have_text("Stopped.")
+    expect(page.locator("#list .dot.busy")).to_have_count(0)
+
+
 def test_a_conversation_too_long_is_refused_with_the_numbers(chat: Chat) -> None:
     chat.begin("many words " * 3000)
     expect(chat.note).to_contain_text("but the context of 2048 tokens")
@@ -323,32 +350,6 @@ def test_the_monitor_shows_what_runs(opened: Any, site: Site) -> None:
     expect(page.locator(".requests tbody tr td:nth-child(3)").first).to_have_text("client left")
 
 
-def views(chat: Chat) -> Iterator[str]:
-    """Goes through what the page can show; at each stop the caller looks at it."""
-    page = chat.page
-    yield "welcome"
-    page.select_option("#effort", "low")
-    chat.ask("What is 17 plus 25?")
-    page.click(".answer .thinking summary")
-    page.locator(".answer .stats summary").first.click()
-    chat.make_write(MUCH)
-    chat.ask("Show me.")
-    page.unroute_all()
-    chat.begin("many words " * 3000)
-    expect(chat.note).to_contain_text("context")
-    yield "chat"
-    page.click("#open-settings")
-    page.fill("#option-temperature", "-1")
-    yield "settings"
-    page.keyboard.press("Escape")
-    page.keyboard.press("Control+k")
-    yield "search"
-    page.keyboard.press("Escape")
-    page.click("#view-monitor")
-    expect(page.locator(".requests tbody tr").first).to_be_visible()
-    yield "monitor"
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_control_has_a_name_and_every_text_contrast(opened: Any, site: Site, theme: str) -> None:
     chat = opened(site.url, theme=theme)
@@ -394,3 +395,5 @@ def test_a_phone_shows_all_within_its_width(opened: Any, site: Site) -> None:
     page.locator("#list a").first.tap()
     expect(page.locator("#sidebar")).to_be_hidden()
     assert chat.answers.count() == 3
+    page.set_viewport_size({"width": 320, "height": 568})
+    assert sticking_out(page) == []

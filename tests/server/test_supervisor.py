@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from strata.engine.protocol import Done, Gen, Token
 from strata.server.failures import EngineDied, EngineRefused, EngineStalled, EngineUnavailable
-from strata.server.supervisor import State, Supervisor
+from strata.server.supervisor import Limits, State, Supervisor
 
 
 def ask(text: str, limit: int = 100) -> Gen:
@@ -223,3 +224,21 @@ def test_log_lines_of_the_engine_keep_their_level(fake: Any, helpers: Any, caplo
     asyncio.run(main())
     found = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
     assert ("strata.cpu", "WARNING", "half full") in found
+
+
+def test_the_engine_does_not_learn_the_keys_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRATA_API_KEY", "secret")
+    monkeypatch.setenv("STRATA_REPACK", "off")
+    told = (
+        "import os; print('FATAL', *map(os.environ.get, ('STRATA_API_KEY', 'STRATA_REPACK')), flush=True); os._exit(1)"
+    )
+
+    async def main() -> None:
+        engine = Supervisor([sys.executable, "-S", "-c", told], limits=Limits(start_tries=1, quit_s=1))
+        try:
+            with pytest.raises(EngineUnavailable, match="None off"):
+                await engine.start()
+        finally:
+            await engine.close()
+
+    asyncio.run(main())

@@ -28,7 +28,6 @@ def parse(pieces: Any, natural: bool = True) -> list[CallEvent]:
     parser = ToolCallParser(TOOLS, lambda: f"id{next(numbers)}")
     events = [event for piece in pieces for event in parser.push(piece)] + parser.finish(natural=natural)
     text = "".join(event.text for event in events if isinstance(event, Piece))
-    assert parser.closed == sum(isinstance(event, CallClosed) for event in events)
     assert parser.taken + len(text) <= sum(map(len, pieces))
     return events
 

@@ -73,6 +73,8 @@ def build_parser() -> argparse.ArgumentParser:
     _engine_options(serve)
     serve.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
     serve.add_argument("--port", type=_whole(0, 65535), default=8080, help="port (default: 8080; 0: any free one)")
+    serve.add_argument("--alias", action="append", default=[], metavar="NAME",
+                       help="a further name under which the model is listed (any name is served)")
     serve.add_argument("--parallel", type=_whole(1, 4096), metavar="N",
                        help="requests given to the engine at once (default: as many as it has memory for)")
     serve.add_argument("--max-waiting", type=_whole(1, 2**20), metavar="N",

@@ -51,7 +51,7 @@ async def _serve(options: argparse.Namespace, access: Access, card: ModelCard, l
     engine = supervisor_for(card.path, options, options.parallel, options.max_waiting)
     generator = Generator(engine, card.tokenizer, name=card.name)
     facts = ModelFacts(card.architecture, card.native_context, card.parameters, card.nbytes)
-    app = create_app(Service(generator, engine, access, facts))
+    app = create_app(Service(generator, engine, access, facts, tuple(options.alias)))
 
     def drain() -> None:
         if engine.running:

@@ -3,6 +3,8 @@
 import os
 import queue
 import re
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -66,8 +68,9 @@ def _on_control(order: Order) -> bool:
 class Inbox:
     """Orders in the sequence of their lines. Wishes (STOP, BSTOP, BYIELD) act at once, on the order they mean.
 
-    One thread calls `put`, another `take`; `interrupt` may be called by a signal handler (nothing here takes a lock
-    that the interrupted thread could hold: SimpleQueue.put is reentrant, and only `put` takes orders off the list).
+    One thread calls `put`, another `take`; `interrupt` may be called by any, a signal handler too (nothing here takes
+    a lock that an interrupted thread could hold: SimpleQueue.put is reentrant, and only `put` takes orders off the
+    list).
     """
 
     def __init__(self) -> None:
@@ -120,6 +123,26 @@ class Inbox:
         for order in list(self._open):
             order.stopped = True
         self._orders.put(None)
+
+    def interrupt_on(self, *numbers: int) -> None:
+        """Start the thread that interrupts when one of these signals comes. To be called by the main thread.
+
+        Python runs a handler in the main thread, between two of its steps: where that thread is about to wait in
+        `take`, or the system hands the signal to another one, nothing would end the wait.
+        """
+        heard, told = socket.socketpair()
+        told.setblocking(False)
+        signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+
+        def listen() -> None:
+            with heard, told:
+                while True:
+                    if heard.recv(1)[0] in numbers:
+                        self.interrupt()
+
+        threading.Thread(target=listen, name="signals", daemon=True).start()
 
     def _add(self, order: Order) -> None:
         self._open = [one for one in self._open if not one.finished]

@@ -96,8 +96,7 @@ def _serve(options: Options, load: Load, outbox: Outbox) -> int:
     grammars = Grammars(lambda: open_tokenizer(options.native), model.vocab_size, limits.eos_ids)
     engine = Engine(model, memory, limits, outbox, watch=watchdog.watch, grammars=grammars)
     inbox = Inbox()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: inbox.interrupt())
+    inbox.interrupt_on(signal.SIGINT, signal.SIGTERM)
     inbox.read_from(0)
     watchdog.start()
     outbox(Info(sizing.info(options, sized, policy, model.threads)))

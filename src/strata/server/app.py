@@ -13,6 +13,7 @@ from strata.server.error_form import error_body
 from strata.server.guard import Guard
 from strata.server.model_routes import model_routes
 from strata.server.openai_routes import openai_routes
+from strata.server.openapi import openapi_route
 from strata.server.operations import operations_routes
 from strata.server.page_routes import page_files, page_routes
 from strata.server.problem import Problem, describe
@@ -30,11 +31,12 @@ def create_app(service: Service) -> Starlette:
     """The application. Its owner starts and closes the engine. Raises UsageError for an unsafe `access`."""
     service.access.check()
     page = page_files()
+    routes = [
+        *model_routes(service), *openai_routes(service), *anthropic_routes(service), *responses_routes(service),
+        *operations_routes(service), *page_routes(page),
+    ]  # fmt: skip
     app = Starlette(
-        routes=[
-            *model_routes(service), *openai_routes(service), *anthropic_routes(service),
-            *responses_routes(service), *operations_routes(service), *page_routes(page),
-        ],
+        routes=[*routes, openapi_route(routes, keys=bool(service.access.keys))],
         middleware=[
             Middleware(Guard, access=service.access, metrics=service.engine.metrics, open_paths=page.keys())
         ],

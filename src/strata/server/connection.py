@@ -23,7 +23,7 @@ LOG = logs.get("access")
 HEAD_S = 20.0
 """From the first byte of a head, or from connecting, to its last."""
 STUCK_S = 120.0
-"""How long a client may take no byte of an answer that is there."""
+"""How long a client may take for what waits to be sent to it (asyncio's write buffer, 48 KiB of it)."""
 LINGER_S = 5.0
 """How long what a client still sends is read after its answer: closed at once, it might not see the answer."""
 _CODES = {400: "malformed_request", 408: "timeout", 431: "head_too_large", 501: "not_supported"}

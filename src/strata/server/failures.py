@@ -49,4 +49,5 @@ class EngineRefused(EngineError):
     @property
     def about_request(self) -> bool:
         """Whether the request itself is at fault (too long, bad values), so that sending it again cannot help."""
-        return self.reason.startswith("bad request") or "exceeds the context" in self.reason
+        # A grammar can turn out to have no text at all only when it is followed.
+        return self.reason.startswith(("bad request", "grammar:")) or "exceeds the context" in self.reason

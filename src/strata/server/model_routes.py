@@ -29,15 +29,15 @@ class _Routes:
         self._service = service
 
     async def models(self, request: Request) -> Response:
-        model = self._model()
-        ends = {"first_id": model["id"], "last_id": model["id"], "has_more": False}
-        return Json({"object": "list", "data": [model], **ends})
+        names = self._names()
+        ends = {"first_id": names[0], "last_id": names[-1], "has_more": False}
+        return Json({"object": "list", "data": [self._model(name) for name in names], **ends})
 
     async def model(self, request: Request) -> Response:
-        name = self._service.generator.name
-        if request.path_params["name"] != name:
-            raise HTTPException(404, f"There is no model {request.path_params['name']!r}; {name} is.")
-        return Json(self._model())
+        name, names = request.path_params["name"], self._names()
+        if name not in names:
+            raise HTTPException(404, f"There is no model {name!r}, but {', '.join(names)}.")
+        return Json(self._model(name))
 
     async def embeddings(self, request: Request) -> Response:
         # Clients try again after a 5xx unless they are told that it is of no use.
@@ -46,15 +46,24 @@ class _Routes:
             {"x-should-retry": "false"},
         )  # fmt: skip
 
-    def _model(self) -> dict[str, Any]:
-        """The model as both APIs have it: OpenAI's fields, with llama.cpp's `meta`, and Anthropic's."""
+    def _names(self) -> list[str]:
+        """Of the one model: its own, then the others."""
+        own = self._service.generator.name
+        return [own, *(alias for alias in dict.fromkeys(self._service.aliases) if alias != own)]
+
+    def _model(self, name: str) -> dict[str, Any]:
+        """The model under one of its names, as both APIs have it: OpenAI's fields, with llama.cpp's `meta`, and
+        Anthropic's.
+        """
+        own, *aliases = self._names()
         engine, generator, facts = self._service.engine, self._service.generator, self._service.facts
         return {
-            "id": generator.name, "object": "model", "created": int(self._service.started), "owned_by": "strata",
-            "type": "model", "display_name": generator.name,
+            "id": name, "object": "model", "created": int(self._service.started), "owned_by": "strata",
+            "type": "model", "display_name": name,
             "created_at": datetime.fromtimestamp(int(self._service.started), UTC).isoformat(),
             "status": {"value": "loaded" if engine.state is State.READY else "unloaded"},
-            "architecture": facts.architecture, "aliases": [],
+            "architecture": facts.architecture, "aliases": aliases if name == own else [],
+            "alias_of": None if name == own else own,
             "meta": {
                 "n_ctx": engine.max_context, "n_ctx_train": facts.native_context, "n_vocab": generator.tokenizer.size,
                 "n_params": facts.parameters, "size": facts.nbytes,

@@ -24,6 +24,7 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "ignore_eos": (False,), "min_tokens": (0,), "stop_token_ids": ([],), "typical_p": (1,), "mirostat": (0,),
     "dry_multiplier": (0,), "xtc_probability": (0,), "use_beam_search": (False,), "strata_mcp": (False,),
     "strata_checkpoint": (), "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
+    "chat_template": (),
 }  # fmt: skip
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "functions": ([],), "function_call": ("none", "auto"), "audio": (), "prediction": (),

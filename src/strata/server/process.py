@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from strata import logs
+from strata import logs, settings
 from strata.engine.protocol import BStop, Err, Fatal, Gen, Info, Lanes, Quit, Ready, Report, Stop, parse_report
 from strata.errors import EngineError
 from strata.server.failures import EngineDied, EngineStalled, EngineUnavailable
@@ -38,7 +38,7 @@ class EngineProcess:
         self._log_pump = asyncio.create_task(self._pump_log())
 
     @classmethod
-    async def start(cls, command: Sequence[str], env: Mapping[str, str] | None = None) -> "EngineProcess":
+    async def start(cls, command: Sequence[str]) -> "EngineProcess":
         """Start the program. Raises StartRefused when there is no such program."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -47,7 +47,7 @@ class EngineProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=_LINE_LIMIT,
-                env=env,
+                env=settings.without_secrets(),
                 # Ctrl-C in the terminal is for the server, which lets the engine finish what it is doing.
                 start_new_session=sys.platform != "win32",
             )

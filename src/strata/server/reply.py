@@ -31,6 +31,7 @@ class Reply:
         self._stop = StopStrings(stop)
         self._scores = Scores()
         self._thought = thinking
+        self._called = False
         self._format = 0
         self.ids: list[int] = []
         self.reasoning_tokens = 0
@@ -52,7 +53,7 @@ class Reply:
     @property
     def called(self) -> bool:
         """Whether the reply's purpose is its calls: there is one, and the last is complete."""
-        return self._calls is not None and self._calls.closed > 0 and not self._calls.cut
+        return self._called
 
     def push(self, token_id: int, score: TokenScore | None = None) -> list[Said]:
         """What this token completes."""
@@ -60,10 +61,11 @@ class Reply:
         self.ids.append(token_id)
         thinking = self.thinking
         self.reasoning_tokens += thinking
+        held = 0 if self._splitter is None or thinking else self._splitter.held
         text = self._text.push(token_id)
         pieces = self._split(text, token_id)
         if score is not None:
-            self._keep(score, text, pieces, thinking)
+            self._keep(score, held, text, pieces, thinking)
         return self._say(pieces)
 
     def finish(self, *, natural: bool) -> list[Said]:
@@ -82,7 +84,9 @@ class Reply:
             return [Piece(Part.ANSWER, text)]
         return self._splitter.push(text, None if None in self._marks else token_id in self._marks)
 
-    def _keep(self, score: TokenScore, text: str, pieces: Sequence[Piece], was_thinking: bool) -> None:
+    def _keep(
+        self, score: TokenScore, held: int, text: str, pieces: Sequence[Piece], was_thinking: bool
+    ) -> None:
         """Keep a token's score if the token is part of the answer, or may turn out to be."""
         self._thought = self._thought or was_thinking or self.thinking
         answers = any(piece.part is Part.ANSWER for piece in pieces)
@@ -91,7 +95,7 @@ class Reply:
         if of_format or was_thinking:
             self._scores.drop()
         if not of_format and not self._tokenizer.is_silent(score.id):
-            self._scores.add(score)
+            self._scores.add(score, held)
 
     def _say(self, pieces: Sequence[Piece]) -> list[Said]:
         """The pieces of a reply, with the calls found in its answer."""
@@ -107,6 +111,8 @@ class Reply:
     def _through_stop(self, events: Sequence[Said]) -> list[Said]:
         """Events of the answer, up to what ends it."""
         said: list[Said] = []
+        if self._calls is not None and self._calls.taken < self._format:
+            self._skip()  # what was taken for a call is text after all
         for event in events:
             if isinstance(event, Piece):
                 shown = self._stop.push(event.text)
@@ -116,6 +122,7 @@ class Reply:
                 said += self._release() if isinstance(event, CallOpened) else []
                 self._skip()
                 said.append(event)
+                self._called = isinstance(event, CallClosed)
                 self.ended = self._one_call and isinstance(event, CallClosed)
             if self.ended:
                 break

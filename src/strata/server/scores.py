@@ -28,12 +28,13 @@ class Scores:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, TokenScore]] = deque()
+        self._skipped: list[tuple[int, TokenScore]] = []
         self._received = 0
         self._shown = 0
 
-    def add(self, score: TokenScore) -> None:
-        """The next token: its text begins after all that was received."""
-        self._waiting.append((self._received, score))
+    def add(self, score: TokenScore, held: int = 0) -> None:
+        """The next token: its text begins after all that was received, and so many characters that will be."""
+        self._waiting.append((self._received + held, score))
 
     def drop(self) -> None:
         """What was added is no part of the answer: thinking, and blanks around its marks."""
@@ -44,10 +45,12 @@ class Scores:
         self._received += len(text)
 
     def skip(self, count: int) -> None:
-        """So many characters more of the answer will not be shown (fewer, if negative), nor their tokens' scores."""
+        """So many characters more of the answer will not be shown; if negative, some that were skipped will be."""
         self._shown += count
         while self._waiting and self._waiting[0][0] < self._shown:
-            self._waiting.popleft()
+            self._skipped.append(self._waiting.popleft())
+        while self._skipped and self._skipped[-1][0] >= self._shown:
+            self._waiting.appendleft(self._skipped.pop())
 
     def attach(self, pieces: Sequence[Piece]) -> list[Piece]:
         """The pieces that are shown now, the last of the answer's with the scores that are due."""

@@ -23,6 +23,7 @@ class ModelFacts:
 class Service:
     """A model's generator, its supervised engine, and how it may be reached. Times in seconds, sizes in bytes.
 
+    `aliases`: further names under which the model is listed.
     `settle_s`: how long an answer that streams may wait for its first event before its status is sent.
     """
 
@@ -30,6 +31,7 @@ class Service:
     engine: Supervisor
     access: Access = Access()
     facts: ModelFacts = ModelFacts()
+    aliases: tuple[str, ...] = ()
     keep_alive_s: float = 10.0
     settle_s: float = 1.0
     body_limit: int = 256 * 2**20

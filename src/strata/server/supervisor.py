@@ -63,7 +63,6 @@ class Supervisor:
         self,
         command: Sequence[str],
         *,
-        env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         parallel: int | None = None,
     ) -> None:
@@ -73,7 +72,6 @@ class Supervisor:
         self.restarts = 0
         self.metrics = Metrics()
         self._state = State.STARTING
-        self._env = env
         self._turns = Turns(self.limits.max_waiting)
         self._exchange: Exchange | None = None
         self._failure: EngineError | None = None
@@ -271,7 +269,7 @@ class Supervisor:
         for attempt in range(1, tries + 1):
             process: EngineProcess | None = None
             try:
-                process = await EngineProcess.start(self.command, self._env)
+                process = await EngineProcess.start(self.command)
                 await process.wait_ready(self.limits.ready_s)
                 return process
             except (StartRefused, asyncio.CancelledError):

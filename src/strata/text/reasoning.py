@@ -53,6 +53,11 @@ class ReasoningSplitter:
         """Whether the text that comes next belongs to the thinking."""
         return self._state in (_State.THINKING_START, _State.THINKING)
 
+    @property
+    def held(self) -> int:
+        """Characters that wait for what follows them."""
+        return len(self._held)
+
     def push(self, text: str, mark: bool | None = None) -> list[Piece]:
         """The pieces that this text completes (possibly none).
 

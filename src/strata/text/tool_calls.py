@@ -79,10 +79,6 @@ class ToolCallParser:
         self._object: list[str] = []
         self.calls = 0
         """Calls opened so far."""
-        self.closed = 0
-        """Calls that are complete."""
-        self.cut = False
-        """Whether the last call was not complete at the end."""
         self.taken = 0
         """Characters of the answer that became calls, or are the format around them."""
 
@@ -110,11 +106,9 @@ class ToolCallParser:
             _say(events, "".join(self._raw) + self._held)
         elif natural and self._ends_here():
             self._complete(events)
-        else:
-            self.cut = True
-            if natural:
-                self._break(events)
-                _say(events, self._held)
+        elif natural:
+            self._break(events)
+            _say(events, self._held)
         self._held = ""
         return events
 
@@ -292,7 +286,6 @@ class ToolCallParser:
         if not self._object:
             self._tell(events, "{}" if self._first else "}")
         events.append(CallClosed(self.calls - 1))
-        self.closed += 1
         self._after_call = True
         self._state = self._behind_call
 
@@ -300,7 +293,6 @@ class ToolCallParser:
         """This is no call: what was taken for one is text."""
         if self._opened:
             self.taken -= sum(map(len, self._raw))
-            self.cut = True
         _say(events, "".join(self._raw))
         self._after_call = False
         self._state = self._in_text

@@ -33,7 +33,7 @@ export class Chat {
     this.#views.clear();
     this.messages.replaceChildren();
     this.#render();
-    this.toEnd();
+    if (conversation.head) this.toEnd();
   }
 
   /** The server is known now, or another one: what is shown of it is drawn anew. */

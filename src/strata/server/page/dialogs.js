@@ -6,7 +6,7 @@ import { h, iconButton } from "./dom.js";
 export function dialog(title, kind, ...parts) {
   const name = h("h2", title);
   const box = h(`dialog.${kind}`, { "aria-label": title },
-    h("header", name, iconButton("close", "Close", () => box.close())), parts);
+    h("header", name, iconButton("close", "Close", () => box.close())), parts, h("div.toasts", { role: "status" }));
   // A press beside the dialog closes it; one that began inside (a selection) does not.
   let outside = false;
   box.addEventListener("pointerdown", (event) => {

@@ -65,7 +65,9 @@ export function toast(text, action = null, ms = 4000) {
     box.append(h("button", { type: "button", onclick: act }, action.label));
   }
   box.append(iconButton("close", "Dismiss", close));
-  byId("toasts").replaceChildren(box);
+  // Under a modal dialog all else is out of reach: each dialog has a place of its own for these.
+  const places = document.querySelectorAll("dialog[open] > .toasts");
+  (places[places.length - 1] ?? document.querySelector("body > .toasts")).replaceChildren(box);
   setTimeout(close, ms);
 }
 

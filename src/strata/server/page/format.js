@@ -13,6 +13,7 @@ export const speed = (value) => (known(value) ? (value >= 100 ? whole : tenth).f
 export function percent(share) {
   if (!known(share)) return "–";
   const value = 100 * share;
+  if (value > 0 && value < 0.05) return "under 0.1 %";
   return `${value > 0 && value < 10 ? tenth.format(value) : whole.format(value)} %`;
 }
 

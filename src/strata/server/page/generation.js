@@ -48,7 +48,8 @@ export class Generations extends EventTarget {
       this.#failed(message, run, error);
     }
     this.#runs.delete(conversation.id);
-    this.#store.save(conversation, { now: true });
+    // The list is in the order of asking: answers that grow at the same time must not change places all the time.
+    this.#store.save(conversation, { now: true, touch: false });
     this.#tell(conversation, message, true);
   }
 
@@ -101,7 +102,7 @@ export class Generations extends EventTarget {
     };
     for await (const chunk of chatChunks(body, run.controller.signal)) {
       this.#take(run, chunk);
-      this.#store.save(conversation);
+      this.#store.save(conversation, { touch: false });
       this.#tell(conversation, run.message);
     }
     finish(run);

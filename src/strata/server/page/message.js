@@ -173,7 +173,8 @@ function liveText(progress, message) {
     return `Reading${read} · ${duration((now - progress.startedAt) / 1000)}`;
   }
   const seconds = (now - progress.firstAt) / 1000;
-  return `${count(progress.pieces)} pieces · ${speed(seconds > 0.5 ? progress.pieces / seconds : NaN)} a second`;
+  const pieces = plural(progress.pieces, "piece");
+  return seconds > 0.5 ? `${pieces} · ${speed(progress.pieces / seconds)} a second` : pieces;
 }
 
 /** One line that says most, and all the rest behind it. */

@@ -10,6 +10,7 @@ const NARROW = matchMedia("(max-width: 800px)");
 
 export class Sidebar {
   #app;
+  #look = "";
 
   /** `app`: {store, generations, shown(), open(id), begin()}. */
   constructor(app) {
@@ -54,8 +55,15 @@ export class Sidebar {
   }
 
   render() {
+    const kept = this.#app.store.list();
+    const { generations } = this.#app;
+    // Elements are replaced only where something looks different: a press that spans the change would be lost.
+    const look = JSON.stringify([this.#app.shown(), kept.map(({ id, title, updated }) =>
+      [id, title, dayGroup(updated), generations.running(id)])]);
+    if (look === this.#look) return;
+    this.#look = look;
     const groups = new Map();
-    for (const conversation of this.#app.store.list()) {
+    for (const conversation of kept) {
       const day = dayGroup(conversation.updated);
       groups.set(day, [...(groups.get(day) ?? []), conversation]);
     }
