@@ -96,20 +96,23 @@ void mtp(ModelHandle& self, const std::vector<Lane*>& lanes, const std::vector<s
     if (rows > 0) self.model->mtp(spans, streams.data(), tokens.data(), logits.data(), out.data());
 }
 
-void draft(ModelHandle& self, const std::vector<Lane*>& lanes, In<std::int64_t, 1> tokens, Out<std::int64_t, 2> drafts) {
+void draft(ModelHandle& self, const std::vector<Lane*>& lanes, In<std::int64_t, 1> tokens, In<float, 1> least,
+           Out<std::int64_t, 2> drafts, Out<float, 2> chances) {
     std::vector<Draft> wanted;
     std::set<const Lane*> seen;
     check_tokens(self.model->spec(), tokens);
-    need(tokens.shape(0) == lanes.size() && drafts.shape(0) == lanes.size(), "drafts do not fit");
+    need(tokens.shape(0) == lanes.size() && least.shape(0) == lanes.size() && drafts.shape(0) == lanes.size() &&
+             chances.shape(0) == lanes.size() && chances.shape(1) == drafts.shape(1),
+         "drafts do not fit");
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         check_lane(*lanes[i], seen);
         need(lanes[i]->drafts, "the conversation was not made for drafts");
         need(lanes[i]->length > 0, "a conversation without tokens has nothing to draft from");
         need(lanes[i]->length + drafts.shape(1) <= self.model->positions(), "the rope table is too short");
-        wanted.push_back({lanes[i], tokens.data()[i]});
+        wanted.push_back({lanes[i], tokens.data()[i], least.data()[i]});
     }
     nb::gil_scoped_release free_gil;
-    self.model->draft(wanted, drafts.shape(1), drafts.data());
+    self.model->draft(wanted, drafts.shape(1), drafts.data(), chances.data());
 }
 
 nb::dict profile(const ModelHandle& self) {
@@ -141,7 +144,7 @@ void bind_forward(nb::module_& m) {
              nb::arg("logits"), nb::arg("streams").none() = nb::none())
         .def("mtp", &mtp, nb::arg("lanes"), nb::arg("counts"), nb::arg("streams"), nb::arg("tokens"), nb::arg("logits"),
              nb::arg("out"))
-        .def("draft", &draft, nb::arg("lanes"), nb::arg("tokens"), nb::arg("drafts"))
+        .def("draft", &draft, nb::arg("lanes"), nb::arg("tokens"), nb::arg("least"), nb::arg("drafts"), nb::arg("chances"))
         .def("start_profile", &start_profile, nb::arg("on"))
         .def("profile", &profile)
         .def_prop_ro("threads", [](ModelHandle& self) { return self.model->pool().threads(); })

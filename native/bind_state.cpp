@@ -128,6 +128,7 @@ void share_cache(Lane& self, std::size_t slot, Lane& longer, std::size_t count, 
 void settle(Lane& self, const ModelHandle& model) {
     decided(self);
     model.model->replay(self);
+    model.model->catch_up(self);
 }
 
 std::vector<std::uintptr_t> chunks(Lane& self, std::size_t slot) { return cache_of(self, slot).k.identities(); }

@@ -120,22 +120,25 @@ void Model::embed(const std::int64_t* tokens, std::size_t rows, float* streams) 
 
 void Model::layer(std::size_t number, float* streams, std::size_t rows, const std::vector<Span>& spans) {
     const Block& w = weights_.blocks[number];
-    block(w, streams, rows, [&](const float* input, float* output) {
+    block(w, streams, rows, 0, [&](const float* input, float* output) {
         if (spec_->delta_layers[number]) return delta(w.delta, input, rows, slot_[number], spans, output);
         std::vector<CacheSpan> caches;
         for (const Span& s : spans) caches.push_back({&s.lane->attention[slot_[number]], s.first, s.count});
-        attention(w.attention, input, rows, caches, output);
+        attention(w.attention, input, rows, 0, caches, output);
     });
 }
 
-void Model::block(const Block& w, float* streams, std::size_t rows, const Mixer& mixer) {
+void Model::block(const Block& w, float* streams, std::size_t rows, std::size_t silent, const Mixer& mixer) {
     const std::size_t hidden = spec_->hidden;
     float* mixed = at_.mixed.get<float>(rows * hidden);
     float* weights = at_.weights.get<float>(rows * spec_->streams);
     float* output = at_.output.get<float>(rows * hidden);
     mix(w.attention_site, streams, rows, mixed, weights);
     mixer(mixed, output);
-    inject(streams, output, weights, rows);
+    rows -= silent;
+    if (rows == 0) return;
+    streams += silent * spec_->wide();
+    inject(streams, output + silent * hidden, weights + silent * spec_->streams, rows);
     mix(w.expert_site, streams, rows, mixed, weights);
     experts(w.experts, mixed, rows, output);
     inject(streams, output, weights, rows);

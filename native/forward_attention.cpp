@@ -40,8 +40,8 @@ struct Bench {
 
 }  // namespace
 
-void Model::attention(const AttentionWeights& w, const float* x, std::size_t rows, const std::vector<CacheSpan>& spans,
-                      float* out) {
+void Model::attention(const AttentionWeights& w, const float* x, std::size_t rows, std::size_t silent,
+                      const std::vector<CacheSpan>& spans, float* out) {
     const AttentionSpec& a = spec_->attention;
     const std::size_t wide = a.heads * a.head_dim, narrow = a.kv_heads * a.head_dim, index = a.index_heads * a.index_dim;
     float* both = at_.both.get<float>(rows * 2 * wide);
@@ -51,10 +51,22 @@ void Model::attention(const AttentionWeights& w, const float* x, std::size_t row
     float* raw = w.index_q ? at_.raw.get<float>(rows * a.index_dim) : nullptr;
     {
         const Timed timed(profile, Op::dense);
-        if (w.index_q)
+        if (silent > 0) {
+            const std::size_t heard = rows - silent;
+            const float* last = x + silent * spec_->hidden;
+            if (w.index_q)
+                products(x, rows, {{w.k, k}, {w.v, v}, {w.index_k, raw}});
+            else
+                products(x, rows, {{w.k, k}, {w.v, v}});
+            if (heard > 0 && w.index_q)
+                products(last, heard, {{w.q, both + silent * 2 * wide}, {w.index_q, index_q + silent * index}});
+            else if (heard > 0)
+                products(last, heard, {{w.q, both + silent * 2 * wide}});
+        } else if (w.index_q) {
             products(x, rows, {{w.q, both}, {w.k, k}, {w.v, v}, {w.index_q, index_q}, {w.index_k, raw}});
-        else
+        } else {
             products(x, rows, {{w.q, both}, {w.k, k}, {w.v, v}});
+        }
     }
     float* q = at_.q.get<float>(rows * wide);
     float* heads = at_.heads.get<float>(rows * wide);
@@ -63,15 +75,16 @@ void Model::attention(const AttentionWeights& w, const float* x, std::size_t row
         const std::size_t position = span.cache->total();
         for (std::size_t i = 0; i < span.count; ++i) row_of[span.first + i] = {&span, position + i};
         span.cache->grow(span.count, raw ? raw + span.first * a.index_dim : nullptr);
-        cache_rows(w, span);
-        if (w.index_q) index_rows(w, span, index_q);
+        cache_rows(w, span, silent);
+        if (w.index_q) index_rows(w, span, silent, index_q);
     }
+    if (rows == silent) return;
     {
         const Timed timed(profile, Op::attention);
         pool_.each([&](int thread, int threads) {
-            const Part mine = part_of(rows * a.kv_heads, thread, threads);
+            const Part mine = part_of((rows - silent) * a.kv_heads, thread, threads);
             for (std::size_t item = mine.begin; item < mine.end; ++item) {
-                const std::size_t r = item / a.kv_heads, group = item % a.kv_heads;
+                const std::size_t r = silent + item / a.kv_heads, group = item % a.kv_heads;
                 const AttentionCache& cache = *row_of[r].first->cache;
                 attend_row(cache, row_of[r].second, group, q + r * wide, index_q ? index_q + r * index : nullptr,
                            heads + r * wide, thread);
@@ -83,11 +96,11 @@ void Model::attention(const AttentionWeights& w, const float* x, std::size_t row
         });
     }
     const Timed timed(profile, Op::dense);
-    products(heads, rows, {{w.out, out}});
+    products(heads + silent * wide, rows - silent, {{w.out, out + silent * spec_->hidden}});
 }
 
 // Queries, keys and values of one cache's rows: normed, rotated, rounded where they are kept.
-void Model::cache_rows(const AttentionWeights& w, const CacheSpan& span) {
+void Model::cache_rows(const AttentionWeights& w, const CacheSpan& span, std::size_t silent) {
     const Timed timed(profile, Op::attention);
     const AttentionSpec& a = spec_->attention;
     const WindowKernels& run = kernels().window;
@@ -102,7 +115,7 @@ void Model::cache_rows(const AttentionWeights& w, const CacheSpan& span) {
     each_row(span.count, 8 * wide, [&](std::size_t i) {
         const std::size_t r = span.first + i, position = start + i;
         const float *cos = cos_ + position * half, *sin = sin_ + position * half;
-        for (std::size_t h = 0; h < a.heads; ++h) {
+        for (std::size_t h = 0; r >= silent && h < a.heads; ++h) {
             float* head = q + (r * a.heads + h) * a.head_dim;
             run.rms_norm(both + (r * a.heads + h) * 2 * a.head_dim, w.q_gamma, head, a.head_dim, a.head_dim, spec_->eps);
             run.rope(head, cos, sin, half);
@@ -118,7 +131,7 @@ void Model::cache_rows(const AttentionWeights& w, const CacheSpan& span) {
 }
 
 // Index queries of one cache's rows, in place, and the keys of the blocks that the rows complete.
-void Model::index_rows(const AttentionWeights& w, const CacheSpan& span, float* queries) {
+void Model::index_rows(const AttentionWeights& w, const CacheSpan& span, std::size_t silent, float* queries) {
     const Timed timed(profile, Op::indexer);
     const AttentionSpec& a = spec_->attention;
     const WindowKernels& run = kernels().window;
@@ -126,7 +139,7 @@ void Model::index_rows(const AttentionWeights& w, const CacheSpan& span, float* 
     AttentionCache& cache = *span.cache;
     const std::size_t start = cache.total() - span.count;
     each_row(span.count, 8 * index, [&](std::size_t i) {
-        for (std::size_t h = 0; h < a.index_heads; ++h) {
+        for (std::size_t h = 0; span.first + i >= silent && h < a.index_heads; ++h) {
             float* q = queries + (span.first + i) * index + h * a.index_dim;
             run.rms_norm(q, w.index_q_gamma, q, a.index_dim, a.index_dim, spec_->eps);
             run.rope(q, cos_ + (start + i) * half, sin_ + (start + i) * half, half);

@@ -1,6 +1,7 @@
 // The MTP block and the drafts that it makes; docs/arithmetic.md, section 16. Row p of its cache takes the trunk's streams
 // at position p and the token at p + 1, so the last position waits until the next token is known.
 #include <algorithm>
+#include <numeric>
 
 #include "kernels.h"
 #include "model.h"
@@ -11,7 +12,9 @@ namespace strata {
 namespace {
 
 constexpr std::size_t part_rows = 256;  // rows of the block computed at a time while it follows a prompt
-constexpr std::size_t lag = 8;          // rows that may wait for the next draft
+// Rows wait for the next draft as far as their streams are no burden, since many conversations never draft: a follow costs
+// a trunk row's tenth.
+constexpr std::size_t least_lag = 8, lag_bytes = std::size_t(2) << 20;
 
 }  // namespace
 
@@ -20,13 +23,15 @@ void Model::mtp(const std::vector<CacheSpan>& spans, const float* streams, const
     const Denormals ieee;
     std::size_t rows = 0;
     for (const CacheSpan& span : spans) rows += span.count;
-    mtp_block(spans, streams, tokens, out);
+    mtp_block(spans, 0, streams, tokens, out);
     for (const CacheSpan& span : spans) span.cache->commit(span.count);
     if (logits) head(weights_.mtp.head, out, rows, logits);
 }
 
-// The rows become undecided rows of their caches. `out` (R, S*D) may be `streams`.
-void Model::mtp_block(const std::vector<CacheSpan>& spans, const float* streams, const std::int64_t* tokens, float* out) {
+// The rows become undecided rows of their caches; the first `silent` of them do no more, and their rows of `out` are lost.
+// `out` (R, S*D) may be `streams`.
+void Model::mtp_block(const std::vector<CacheSpan>& spans, std::size_t silent, const float* streams,
+                      const std::int64_t* tokens, float* out) {
     const MtpWeights& w = weights_.mtp;
     const WindowKernels& run = kernels().window;
     const std::size_t hidden = spec_->hidden, wide = spec_->wide(), count = spec_->streams;
@@ -45,8 +50,9 @@ void Model::mtp_block(const std::vector<CacheSpan>& spans, const float* streams,
         }
     });
     products(both, rows * count, {{w.project, out}});
-    block(w.block, out, rows,
-          [&](const float* input, float* output) { attention(w.block.attention, input, rows, spans, output); });
+    block(w.block, out, rows, silent, [&](const float* input, float* output) {
+        attention(w.block.attention, input, rows, silent, spans, output);
+    });
 }
 
 // The lane's next token is known: was it the one that the last draft took for granted?
@@ -60,71 +66,114 @@ void Model::meet(Lane& lane, std::int64_t token) {
 
 // Lanes that draft keep the window's streams for the MTP block, and let it follow a prompt.
 void Model::follow(const std::vector<Span>& spans, const std::int64_t* tokens, const float* streams) {
-    const std::size_t wide = spec_->wide();
+    const std::size_t wide = spec_->wide(), most = std::max(least_lag, lag_bytes / (wide * sizeof(float)));
     for (const Span& span : spans) {
         Lane& lane = *span.lane;
         if (!lane.drafts) continue;
+        lane.waiting.reserve((most + 1) * wide);
         const std::size_t known = lane.waiting.empty() ? 1 : 0;  // nothing waits for the first token
         lane.following.insert(lane.following.end(), tokens + span.first + known, tokens + span.first + span.count);
         lane.waiting.insert(lane.waiting.end(), streams + span.first * wide, streams + (span.first + span.count) * wide);
-        catch_up(lane);
+        if (lane.waiting.size() / wide - lane.undecided > most) {
+            const Timed timed(profile, Op::mtp);
+            catch_up(lane);
+        }
     }
 }
 
 void Model::catch_up(Lane& lane) {
-    const Timed timed(profile, Op::mtp);
+    if (lane.waiting.empty()) return;
     const std::size_t wide = spec_->wide(), decided = lane.waiting.size() / wide - lane.undecided;
-    if (decided <= lag) return;
+    if (decided <= 1) return;
+    const Denormals ieee;
     const std::size_t ready = decided - 1;
     for (std::size_t first = 0; first < ready; first += part_rows) {
         const std::size_t some = std::min(part_rows, ready - first);
         float* out = at_.mtp_streams.get<float>(some * wide);
-        mtp_block({{&lane.mtp[0], 0, some}}, lane.waiting.data() + first * wide, lane.following.data() + first, out);
+        mtp_block({{&lane.mtp[0], 0, some}}, some, lane.waiting.data() + first * wide, lane.following.data() + first, out);
         lane.mtp[0].commit(some);
     }
     lane.waiting.erase(lane.waiting.begin(), lane.waiting.begin() + std::ptrdiff_t(ready * wide));
     lane.following.erase(lane.following.begin(), lane.following.begin() + std::ptrdiff_t(ready));
 }
 
-void Model::draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64_t* drafts) {
+// The block's drafts after `rows` of its streams, and what it says of their chances.
+void Model::guess(const float* streams, std::size_t rows, std::int64_t* tokens, float* chances) {
+    const std::size_t some = spec_->vocabulary;
+    float* logits = at_.logits.get<float>(rows * some);
+    head(weights_.mtp.head, streams, rows, logits);
+    each_row(rows, 4 * some, [&](std::size_t r) {
+        float* row = logits + r * some;
+        const std::size_t best = argmax(row, some);
+        kernels().window.exp_minus(row, row[best], row, some);
+        float sums[16] = {};
+        for (std::size_t i = 0; i + 16 <= some; i += 16)
+            for (std::size_t lane = 0; lane < 16; ++lane) sums[lane] += row[i + lane];
+        for (std::size_t i = some / 16 * 16; i < some; ++i) sums[0] += row[i];
+        tokens[r] = std::int64_t(best);
+        chances[r] = 1.0f / std::accumulate(sums, sums + 16, 0.0f);
+    });
+}
+
+void Model::draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64_t* drafts, float* chances) {
+    std::fill_n(drafts, lanes.size() * depth, -1);
+    std::fill_n(chances, lanes.size() * depth, 0.0f);
     if (lanes.empty() || depth == 0) return;
     const Denormals ieee;
     const std::uint64_t start = profile.on ? Profile::now() : 0;
-    const std::size_t wide = spec_->wide(), vocabulary = spec_->vocabulary, count = lanes.size();
+    const std::size_t wide = spec_->wide(), count = lanes.size();
+    // First the rows that stand by now, which only enter the caches; then one a lane that drafts.
     std::vector<CacheSpan> spans;
     std::vector<std::int64_t> tokens;
-    std::size_t rows = 0;
+    std::size_t settled = 0;
     for (const Draft& d : lanes) {
         if (d.lane->drafted_after >= 0) d.lane->mtp[0].accept(0);
-        const std::size_t some = d.lane->waiting.size() / wide;
-        spans.push_back({&d.lane->mtp[0], rows, some});
+        if (d.lane->waiting.size() / wide > least_lag) catch_up(*d.lane);
+        const std::size_t some = d.lane->waiting.size() / wide - 1;
+        if (some > 0) spans.push_back({&d.lane->mtp[0], settled, some});
         tokens.insert(tokens.end(), d.lane->following.begin(), d.lane->following.end());
-        tokens.push_back(d.token);
-        rows += some;
+        settled += some;
     }
-    float* x = at_.mtp_streams.get<float>(rows * wide);
-    for (std::size_t i = 0; i < count; ++i)
-        std::copy(lanes[i].lane->waiting.begin(), lanes[i].lane->waiting.end(), x + spans[i].first * wide);
-    mtp_block(spans, x, tokens.data(), x);
-    float* last = at_.mtp_next.get<float>(count * wide);
+    float* x = at_.mtp_streams.get<float>((settled + count) * wide);
+    float *to = x, *last = x + settled * wide;
     for (std::size_t i = 0; i < count; ++i) {
-        Lane& lane = *lanes[i].lane;
-        const std::size_t settled = spans[i].count - 1;
-        std::copy_n(x + (spans[i].first + settled) * wide, wide, last + i * wide);
-        lane.mtp[0].commit(settled);
-        lane.waiting.erase(lane.waiting.begin(), lane.waiting.begin() + std::ptrdiff_t(settled * wide));
+        const std::vector<float>& waiting = lanes[i].lane->waiting;
+        to = std::copy(waiting.begin(), waiting.end() - std::ptrdiff_t(wide), to);
+        std::copy(waiting.end() - std::ptrdiff_t(wide), waiting.end(), last + i * wide);
+        spans.push_back({&lanes[i].lane->mtp[0], settled + i, 1});
+        tokens.push_back(lanes[i].token);
+    }
+    mtp_block(spans, settled, x, tokens.data(), x);
+    std::vector<std::size_t> alive(count);
+    std::iota(alive.begin(), alive.end(), std::size_t(0));
+    for (const Draft& d : lanes) {
+        Lane& lane = *d.lane;
+        const std::size_t some = lane.waiting.size() / wide - 1;
+        lane.mtp[0].commit(some);
+        lane.waiting.erase(lane.waiting.begin(), lane.waiting.begin() + std::ptrdiff_t(some * wide));
         lane.following.clear();
-        lane.drafted_after = lanes[i].token;
-        spans[i] = {&lane.mtp[0], i, 1};
+        lane.drafted_after = d.token;
     }
     std::vector<std::int64_t> drawn(count);
+    std::vector<float> chance(count), chain(count, 1.0f);
     for (std::size_t d = 0;; ++d) {
-        float* logits = at_.logits.get<float>(count * vocabulary);
-        head(weights_.mtp.head, last, count, logits);
-        for (std::size_t i = 0; i < count; ++i)
-            drafts[i * depth + d] = drawn[i] = std::int64_t(argmax(logits + i * vocabulary, vocabulary));
-        if (d + 1 == depth) break;
-        mtp_block(spans, last, drawn.data(), last);
+        guess(last, alive.size(), drawn.data(), chance.data());
+        std::size_t kept = 0;
+        for (std::size_t at = 0; at < alive.size(); ++at) {
+            const std::size_t i = alive[at];
+            chain[i] *= chance[at];
+            if (chain[i] < lanes[i].least) continue;
+            drafts[i * depth + d] = drawn[at];
+            chances[i * depth + d] = chain[i];
+            if (kept < at) std::copy_n(last + at * wide, wide, last + kept * wide);
+            drawn[kept] = drawn[at];
+            alive[kept++] = i;
+        }
+        alive.resize(kept);
+        if (kept == 0 || d + 1 == depth) break;
+        spans.clear();
+        for (std::size_t at = 0; at < kept; ++at) spans.push_back({&lanes[alive[at]].lane->mtp[0], at, 1});
+        mtp_block(spans, 0, last, drawn.data(), last);
     }
     if (profile.on) profile.nanoseconds[std::size_t(Op::mtp)] += Profile::now() - start;
 }

@@ -85,10 +85,12 @@ struct Segment {
     std::size_t count, tentative, logits_from;
 };
 
-// A lane to draft for: `token` is the one after its last position.
+// A lane to draft for: `token` is the one after its last position. Its chain ends before the first draft of which the
+// block says that the chance of it and all before it is below `least`.
 struct Draft {
     Lane* lane;
     std::int64_t token;
+    float least;
 };
 
 class Model {
@@ -112,8 +114,9 @@ public:
     void mtp(const std::vector<CacheSpan>& spans, const float* streams, const std::int64_t* tokens, float* logits,
              float* out);
 
-    // `depth` greedy drafts for each lane, drafts[i * depth + d]; the lanes must keep drafts and be decided.
-    void draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64_t* drafts);
+    // At most `depth` greedy drafts for each lane, drafts[i * depth + d], -1 past a chain's end, and what the block says of
+    // the chance that they all stand up to there (0 past the end). The lanes must keep drafts and be decided.
+    void draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64_t* drafts, float* chances);
 
     // The routed experts alone: out (rows, D) = sum over `used` of weight * expert, in order, for x (rows, D), ids and weights
     // (rows, used). Uses nothing of the model but its threads and the spec's sizes of experts.
@@ -122,6 +125,8 @@ public:
 
     // Bring the recurrent states up to the accepted rows, as the next window would do.
     void replay(Lane& lane);
+    // Let the MTP block read every decided position whose next token is known: the last alone waits.
+    void catch_up(Lane& lane);
 
     std::size_t positions() const { return positions_; }
     const Spec& spec() const { return *spec_; }
@@ -146,9 +151,9 @@ private:
     void settle(const std::vector<Span>& spans);
     void embed(const std::int64_t* tokens, std::size_t rows, float* streams);
     void layer(std::size_t number, float* streams, std::size_t rows, const std::vector<Span>& spans);
-    // A block around its mixer: mixer(input, output), rows of the hidden size.
+    // A block around its mixer: mixer(input, output), rows of the hidden size. The first `silent` rows end there.
     using Mixer = std::function<void(const float*, float*)>;
-    void block(const Block& w, float* streams, std::size_t rows, const Mixer& mixer);
+    void block(const Block& w, float* streams, std::size_t rows, std::size_t silent, const Mixer& mixer);
     void head(const Site& site, const float* streams, std::size_t rows, float* logits);
     // Streams (rows, S*D) to the block's input (rows, D) and the injection weights (rows, S).
     void mix(const Site& site, const float* streams, std::size_t rows, float* mixed, float* weights);
@@ -178,10 +183,11 @@ private:
     void keep_delta(const float* qkv, std::size_t slot, const std::vector<Span>& spans);
 
     // forward_attention.cpp
-    void attention(const AttentionWeights& w, const float* x, std::size_t rows, const std::vector<CacheSpan>& spans,
-                   float* out);
-    void cache_rows(const AttentionWeights& w, const CacheSpan& span);
-    void index_rows(const AttentionWeights& w, const CacheSpan& span, float* queries);
+    // The first `silent` rows only enter their caches: of them `out` is not written.
+    void attention(const AttentionWeights& w, const float* x, std::size_t rows, std::size_t silent,
+                   const std::vector<CacheSpan>& spans, float* out);
+    void cache_rows(const AttentionWeights& w, const CacheSpan& span, std::size_t silent);
+    void index_rows(const AttentionWeights& w, const CacheSpan& span, std::size_t silent, float* queries);
     void attend_row(const AttentionCache& cache, std::size_t position, std::size_t group, const float* q,
                     const float* index_q, float* out, int thread);
 
@@ -207,8 +213,9 @@ private:
     // forward_mtp.cpp
     void meet(Lane& lane, std::int64_t token);
     void follow(const std::vector<Span>& spans, const std::int64_t* tokens, const float* streams);
-    void catch_up(Lane& lane);
-    void mtp_block(const std::vector<CacheSpan>& spans, const float* streams, const std::int64_t* tokens, float* out);
+    void mtp_block(const std::vector<CacheSpan>& spans, std::size_t silent, const float* streams,
+                   const std::int64_t* tokens, float* out);
+    void guess(const float* streams, std::size_t rows, std::int64_t* tokens, float* chances);
 
     std::shared_ptr<const Spec> spec_;
     Weights weights_;

@@ -63,6 +63,10 @@ struct WindowKernels {
     void (*sigmoid_times)(const float* x, const float* gate, float* y, std::size_t n);
     void (*decay)(const float* alpha, const float* dt, const float* a, float* y, std::size_t n);  // exp(a*softplus(alpha+dt))
     void (*exp_minus)(const float* x, float minus, float* y, std::size_t n);               // y = exp(x - minus)
+    // The index of the largest value, the lowest among equals; that of the first NaN if there is one.
+    std::size_t (*argmax)(const float* x, std::size_t n);
+    // y = exp(x / divisor - minus), at most 1; the sum of round(y * 2^30).
+    std::uint64_t (*weigh)(const float* x, float divisor, float minus, float* y, std::size_t n);
 
     // y[d] = (sum over streams of sigmoid(logit) * flat, in order from +0) / streams.
     void (*mix_streams)(const float* logits, const float* flat, float* y, std::size_t streams, std::size_t hidden);

@@ -41,6 +41,58 @@ void exp_minus(const float* x, float minus, float* y, std::size_t n) {
     });
 }
 
+std::size_t argmax_one_by_one(const float* x, std::size_t n) {
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        if (x[i] != x[i]) return i;
+        if (x[i] > x[best]) best = i;
+    }
+    return best;
+}
+
+std::size_t argmax(const float* x, std::size_t n) {
+    constexpr std::size_t part = 32 * lanes;  // the place is looked for in one part only
+    const Floats zero = zero_floats();
+    Floats odd = zero;  // NaN where one was seen, or an infinity: then all is looked at one by one
+    std::size_t found = 0;
+    float best = -__builtin_inff();
+    for (std::size_t first = 0; first + part <= n; first += part) {
+        Floats a = all_floats(best), b = a;
+        for (std::size_t i = first; i < first + part; i += 2 * lanes) {
+            const Floats v = load_floats(x + i), w = load_floats(x + i + lanes);
+            a = larger(v, a);
+            b = larger(w, b);
+            odd = add(odd, mul(add(mul(v, zero), w), zero));
+        }
+        float tops[lanes];
+        store_floats(tops, larger(a, b));
+        for (const float top : tops)
+            if (top > best) best = top, found = first;
+    }
+    float seen[lanes];
+    store_floats(seen, odd);
+    for (const float one : seen)
+        if (one != one) return argmax_one_by_one(x, n);
+    const std::size_t rest = n / part * part, last = found + part < n ? found + part : n;
+    std::size_t at = found + argmax_one_by_one(x + found, last - found);
+    if (rest == n) return at;
+    const std::size_t end = rest + argmax_one_by_one(x + rest, n - rest);
+    return x[end] > x[at] || x[end] != x[end] ? end : at;
+}
+
+std::uint64_t weigh(const float* x, float divisor, float minus, float* y, std::size_t n) {
+    each_vector(n, [&](std::size_t i, std::size_t some) {
+        const Floats scaled = div(load_up_to(x + i, some), all_floats(divisor));
+        store_up_to(y + i, exp_of(sub(scaled, all_floats(minus))), some);
+    });
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        const float scaled = y[i] * 1073741824.0f, rounded = (scaled + 8388608.0f) - 8388608.0f;
+        sum += static_cast<std::int32_t>(scaled < 8388608.0f ? rounded : scaled);  // above, it is whole
+    }
+    return static_cast<std::uint64_t>(sum);
+}
+
 // log(1 + y) of a finite y >= 0.
 float log1p(float y) {
     const float u = 1.0f + y, lost = (y - (u - 1.0f)) / u;
@@ -177,6 +229,8 @@ void fill_elementwise(Kernels& k) {
     w.sigmoid = sigmoid;
     w.sigmoid_times = sigmoid_times;
     w.exp_minus = exp_minus;
+    w.argmax = argmax;
+    w.weigh = weigh;
     w.decay = decay;
     w.mix_streams = mix_streams;
     w.inject = inject;

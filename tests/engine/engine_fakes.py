@@ -145,6 +145,21 @@ class FakeModel:
                 history = mixed(history, int(drafts[lane, at]))
         return drafts
 
+    def draft_chains(
+        self, states: Sequence[FakeState], tokens: Sequence[int], depth: int, least: Sequence[float]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Every second chain of a position is said to be short: `least` has to be heeded, whatever the drafts are."""
+        drafts = self.draft(states, tokens, depth)
+        chances = np.zeros(drafts.shape, np.float32)
+        for lane, state in enumerate(states):
+            chance = 0.9 if state.length % 2 else 0.6
+            for at in range(depth):
+                chances[lane, at] = chance ** (at + 1)
+                if chances[lane, at] < least[lane]:
+                    drafts[lane, at:], chances[lane, at:] = -1, 0
+                    break
+        return drafts, chances
+
     def forward(self, segments: Sequence[Any]) -> np.ndarray:
         assert segments
         assert len({id(s.state) for s in segments}) == len(segments)

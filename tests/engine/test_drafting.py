@@ -7,6 +7,7 @@ import pytest
 
 from strata.engine.acceptance import ALL_MEMORY, BELIEF, MTP, Acceptance, lookup_source
 from strata.engine.allocation import Candidate, allocate, candidate
+from strata.engine.chains import Chain
 from strata.engine.costs import CostModel, Work
 
 
@@ -30,7 +31,8 @@ def some(seed: int, lanes: int, depth: int) -> tuple[list[Candidate], Prices]:
     for lane in range(lanes):
         accept = rng.choice([0.0, 0.3, 0.6, 0.95])
         source = rng.choice([MTP, MTP, lookup_source(8)])
-        candidates.append(candidate(lane, 10, [(source, [accept**d for d in range(1, depth + 1)])], prices))
+        chain = Chain.whole([accept**d for d in range(1, depth + 1)])
+        candidates.append(candidate(lane, 10, [(source, chain)], prices))
     return candidates, prices
 
 
@@ -76,10 +78,11 @@ def test_a_window_respects_its_bounds_and_a_known_shape_gives_the_same(seed: int
 
 def test_alone_a_lane_takes_the_source_that_earns_most() -> None:
     prices = Prices([10.0, *[0.5] * 20], 0.1, 0.1, 1.0, 0.5)
-    offers = [(MTP, [0.8, 0.6]), (lookup_source(8), [0.7, 0.65, 0.6, 0.55])]
+    offers = [(MTP, Chain.whole([0.8, 0.6])), (lookup_source(8), Chain.whole([0.7, 0.65, 0.6, 0.55]))]
     assert candidate(0, 0, offers, prices).source == lookup_source(8)
     assert candidate(0, 0, offers[:1], prices).source == MTP
-    assert candidate(0, 0, [(MTP, [0.8]), (lookup_source(3), [0.01])], prices).source == MTP
+    unlikely = [(MTP, Chain.whole([0.8])), (lookup_source(3), Chain.whole([0.01]))]
+    assert candidate(0, 0, unlikely, prices).source == MTP
     plain = candidate(0, 0, [], prices)
     assert (plain.source, plain.alone, plain.worth) == (None, 0, pytest.approx(10.2))
 

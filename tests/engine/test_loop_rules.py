@@ -11,7 +11,7 @@ import pytest
 from engine_fakes import EOS, NANS, RAISES, TURN, answer
 from engine_talk import Talk, bgen, gen
 
-from strata.engine.acceptance import BELIEF, MTP
+from strata.engine.acceptance import BELIEF
 from strata.memory import Marking
 from strata.model import Segment
 
@@ -200,7 +200,7 @@ def test_a_draft_behind_the_end_of_an_answer_was_not_refused() -> None:
         assert talk.ask(prompt, 40) == answer(prompt, 40)
         offered += talk.done.drafts_offered
     assert offered > len(ending)
-    assert talk.engine.scheduler.acceptance.chances(10**6, MTP, 1)[0] > BELIEF
+    assert talk.engine.scheduler.chains.expected(10**6, 1).stand[0] > BELIEF
 
 
 def test_pool_lines_come_with_every_change_and_with_nothing_else() -> None:

@@ -239,6 +239,17 @@ def test_the_same_calls_give_the_same_windows() -> None:
     assert [window for _, _, window, _ in first.windows] == [window for _, _, window, _ in second.windows]
 
 
+def test_a_lane_that_follows_another_at_once_has_a_turn() -> None:
+    """As many lanes decode as before, but not the same. [A plan is kept as long as its own lanes are as they were.]"""
+    scheduler = Scheduler(Policy())
+    for step in range(40):
+        window = scheduler.window([Demand(1, 40 + step, 41 + step, 41 + step, reading=False)])
+        scheduler.measured(window, 0.0001)
+    scheduler.leave(1)
+    for _ in range(3):
+        assert [turn.lane for turn in scheduler.window([Demand(2, 9, 10, 10, reading=False)]).turns] == [2]
+
+
 def test_bounds_on_drafts_are_kept() -> None:
     """[`--spec` counted from 0; a lane without a block drafts.]"""
     demand = Demand(0, 40, 41, 41, reading=False, room=9, mtp=True)

@@ -74,10 +74,12 @@ def test_drafting_steps(models, seed):
     assert model.forward([lane], [tokens], [0], [0]).tobytes() == path.forward([slow], [tokens], [0], [0]).tobytes()
     for step in range(8):
         token, depth = int(rng.integers(0, models.spec.vocab_size)), int(rng.integers(1, 5))
-        drafts = model.draft([lane], [token], depth)
-        assert drafts.tolist() == path.draft([slow], [token], depth).tolist()
+        drafts, chances = model.draft([lane], [token], depth)
+        want, likely = path.draft([slow], [token], depth)
+        assert drafts.tolist() == want.tolist()
+        np.testing.assert_allclose(chances, likely, rtol=1e-4)
         if rng.random() < 0.2:
-            assert model.draft([lane], [token], depth).tolist() == drafts.tolist()
+            assert model.draft([lane], [token], depth)[0].tolist() == drafts.tolist()
         count = int(rng.integers(0, depth + 1))
         follows = token if rng.random() < 0.7 else int(rng.integers(0, models.spec.vocab_size))
         window = [follows, *drafts[0, :count].tolist()]
@@ -101,10 +103,10 @@ def test_drafts_of_several_lanes_and_after_a_pause(models):
         model.forward(lanes, [t[start:stop] for t in texts], [0, 0], [stop - start] * 2)
         path.forward(slow, [t[start:stop] for t in texts], [0, 0], [stop - start] * 2)
     following = [t[51] for t in texts]
-    assert model.draft(lanes, following, 3).tolist() == path.draft(slow, following, 3).tolist()
+    assert model.draft(lanes, following, 3)[0].tolist() == path.draft(slow, following, 3)[0].tolist()
     restored = model.new_lane(drafts=True)
     restored.restore(lanes[1].arrays())
-    assert model.draft([restored], following[1:], 3).tolist() == path.draft(slow[1:], following[1:], 3).tolist()
+    assert model.draft([restored], following[1:], 3)[0].tolist() == path.draft(slow[1:], following[1:], 3)[0].tolist()
 
 
 def test_the_mtp_block_alone(models):

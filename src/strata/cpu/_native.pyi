@@ -61,7 +61,12 @@ class Model:
         out: npt.NDArray[np.float32],
     ) -> None: ...
     def draft(
-        self, lanes: list[Lane], tokens: npt.NDArray[np.int64], drafts: npt.NDArray[np.int64]
+        self,
+        lanes: list[Lane],
+        tokens: npt.NDArray[np.int64],
+        least: npt.NDArray[np.float32],
+        drafts: npt.NDArray[np.int64],
+        chances: npt.NDArray[np.float32],
     ) -> None: ...
     def start_profile(self, on: bool) -> None: ...
     def profile(self) -> dict[str, Any]: ...

@@ -79,7 +79,7 @@ class Lane:
         return {name: whole(section) for name, section in self.sections()}
 
     def settle(self) -> None:
-        """Compute what accepted drafts left for later; from here on reading the state changes nothing."""
+        """Compute what drafts and the MTP block left for later; from here on reading the state changes nothing."""
         self._need_decided()
         self.native.settle(self._owner)
 

@@ -78,12 +78,19 @@ class NativeModel:
             lane.advance(fresh.tolist(), drafts)
         return logits
 
-    def draft(self, lanes: Sequence[Lane], tokens: Sequence[int], depth: int) -> I64:
-        """Greedy drafts of the MTP block, int64 (lanes, depth): what may follow tokens[i], the next token of lane i."""
+    def draft(
+        self, lanes: Sequence[Lane], tokens: Sequence[int], depth: int, least: Sequence[float] | None = None
+    ) -> tuple[I64, F32]:
+        """Greedy drafts of the MTP block, int64 (lanes, depth): what may follow tokens[i], the next token of lane i.
+
+        With them what the block says of the chance that they stand up to there, (lanes, depth). A chain ends (-1 and 0
+        from there on) before that chance falls below least[i].
+        """
         self._reach(max((lane.length + depth for lane in lanes), default=0))
-        drafts = np.empty((len(lanes), depth), np.int64)
-        self.native.draft([lane.native for lane in lanes], np.asarray(tokens, np.int64), drafts)
-        return drafts
+        drafts, chances = np.empty((len(lanes), depth), np.int64), np.empty((len(lanes), depth), np.float32)
+        limits = np.zeros(len(lanes), np.float32) if least is None else np.asarray(least, np.float32)
+        self.native.draft([lane.native for lane in lanes], np.asarray(tokens, np.int64), limits, drafts, chances)
+        return drafts, chances
 
     def mtp(self, lanes: Sequence[Lane], counts: Sequence[int], streams: F32, tokens: I64) -> tuple[F32, F32]:
         """The MTP block on `counts[i]` rows for each lane (made without drafts): logits and its own streams.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strata.engine.acceptance import MTP
+from strata.engine.chains import Chain
 from strata.engine.costs import CostModel, Work
 
 TURNS_GAIN = 1.01
@@ -19,6 +20,7 @@ TURNS_GAIN = 1.01
 class Candidate:
     """A decoding lane: the tokens before its next row, its source of drafts, and the chance that d of them stand.
 
+    Of d drafts asked for, `rows` are expected to be verified and `steps` of the MTP block to be computed, by depth.
     `alone` is its best number of drafts without company, `worth` the seconds a token takes it then.
     """
 
@@ -26,6 +28,8 @@ class Candidate:
     held: int
     source: str | None
     chances: Sequence[float]
+    rows: Sequence[float]
+    steps: Sequence[float]
     alone: int
     worth: float
 
@@ -44,21 +48,25 @@ class Allocation:
     shape: tuple[int, int]
 
 
-def candidate(lane: int, held: int, offers: Sequence[tuple[str, Sequence[float]]], costs: CostModel) -> Candidate:
-    """The lane with the best of its `offers`, (source, chances) each: the one that alone earns most tokens a second."""
+def candidate(lane: int, held: int, offers: Sequence[tuple[str, Chain]], costs: CostModel) -> Candidate:
+    """The lane with the best of its `offers`, (source, drafts) each: the one that alone earns most tokens a second."""
     row = costs.drawn + costs.reach * held
-    best = Candidate(lane, held, None, (), 0, costs.rows_seconds(1) + costs.lane + row)
-    for source, chances in offers:
+    best = Candidate(lane, held, None, (), (), (), 0, costs.rows_seconds(1) + costs.lane + row)
+    for source, chain in offers:
         step = costs.step + costs.drafted if source == MTP else 0.0
-        tokens, alone, worth = 1.0, 0, best.worth
-        for depth, chance in enumerate(chances, 1):
+        tokens, steps = 1.0, 0.0
+        rows: float = 1
+        alone, worth = 0, best.worth
+        for depth, chance in enumerate(chain.stand):
             tokens += chance
-            price = costs.rows_seconds(1 + depth) + costs.lane + (1 + depth) * row + depth * step
+            rows += chain.rows[depth]
+            steps += chain.steps[depth]
+            price = costs.rows_seconds(rows) + costs.lane + rows * row + steps * step
             if price < worth * tokens:
-                alone, worth = depth, price / tokens
+                alone, worth = depth + 1, price / tokens
         # A lane that should not draft alone may still draft in company, where a row is cheaper.
         if alone or best.source is None:
-            best = Candidate(lane, held, source, tuple(chances), alone, worth)
+            best = Candidate(lane, held, source, chain.stand, chain.rows, chain.steps, alone, worth)
     return best
 
 
@@ -122,7 +130,7 @@ def varied(candidates: Sequence[Candidate], plan: Allocation, turn: int, costs: 
     if drafts_by_lane == plan.drafts:
         return None
     work = _work(lanes)
-    seconds = costs.seconds(work)
+    seconds = _expected(lanes, costs)
     value = sum(one.worth * (1.0 + sum(one.chances[:drafts])) for one, drafts in lanes)
     return Allocation(drafts_by_lane, work, seconds, value / seconds / plan.speedup, plan.shape)
 
@@ -131,7 +139,7 @@ def _alone(one: Candidate, costs: CostModel, longest_s: float, most_rows: int) -
     """One lane with its best drafts, fewer where the window would last too long."""
     for drafts in range(one.alone, -1, -1):
         work = _work([(one, drafts)])
-        seconds = costs.seconds(work)
+        seconds = _expected([(one, drafts)], costs)
         if not drafts or (seconds <= longest_s and work.rows <= most_rows):
             break
     tokens = 1.0 + sum(one.chances[:drafts])
@@ -152,15 +160,19 @@ def _in_company(
     Chances never grow with depth, so falling value takes a lane's drafts in order. `cap` bounds the MTP block's depth,
     since one more step of it is paid for every lane at once.
     """
-    size = count = len(group)
+    size = len(group)
+    count: float = size
     value = sum([one.worth for one in group])
     price = paid = size * (costs.drawn + costs.lane) + costs.reach * sum([one.held for one in group])
     rows_seconds, step, drafted = costs.rows_seconds, costs.step, costs.drafted
     price += rows_seconds(count)
-    if price > longest_s or count > most_rows:
+    if price > longest_s or size > most_rows:
         return None
-    steps = drafters = taken = 0
-    best, best_taken = value / price, 0
+    steps = taken = 0
+    computed = 0.0  # rows of the MTP block
+    drafters: list[Sequence[float]] = []
+    best, best_price, best_taken = value / price, price, 0
+    most = size
     order: list[tuple[int, int]] = []
     for negative, depth, rank in rows:
         if rank >= size:
@@ -170,25 +182,42 @@ def _in_company(
             if depth > cap:
                 continue
             if depth == 1:
-                drafters += 1
+                drafters.append(one.steps)
+                computed += sum(one.steps[:steps])
             if depth > steps:
                 steps = depth
-        count += 1
-        paid += costs.drawn + costs.reach * one.held
-        price = paid + rows_seconds(count) + steps * (step + drafters * drafted)
-        if price > longest_s or count > most_rows:
+                computed = sum([sum(ran[:steps]) for ran in drafters])
+        share = one.rows[depth - 1]
+        count += share
+        most += 1
+        paid += share * (costs.drawn + costs.reach * one.held)
+        price = paid + rows_seconds(count) + steps * step + computed * drafted
+        if price > longest_s or most > most_rows:
             break
         value -= negative
         taken += 1
         order.append((rank, depth))
         if value > best * price:
-            best, best_taken = value / price, taken
+            best, best_price, best_taken = value / price, price, taken
     drafts = dict.fromkeys(range(size), 0)
     drafts.update(order[:best_taken])
     work = _work([(one, drafts[rank]) for rank, one in enumerate(group)])
-    return Allocation(
-        {one.lane: drafts[rank] for rank, one in enumerate(group)}, work, costs.seconds(work), best, (size, cap)
-    )
+    return Allocation({one.lane: drafts[rank] for rank, one in enumerate(group)}, work, best_price, best, (size, cap))
+
+
+def _expected(lanes: Sequence[tuple[Candidate, int]], costs: CostModel) -> float:
+    """The expected price of a window of these lanes, drafts asked for so many."""
+    rows: float = 0
+    paid = computed = 0.0
+    depths = [drafts for one, drafts in lanes if one.source == MTP and drafts]
+    steps = max(depths, default=0)
+    for one, drafts in lanes:
+        own = 1 + sum(one.rows[:drafts])
+        rows += own
+        paid += own * (costs.drawn + costs.reach * one.held)
+        if one.source == MTP and drafts:
+            computed += sum(one.steps[:steps])
+    return costs.rows_seconds(rows) + costs.lane * len(lanes) + paid + costs.step * steps + costs.drafted * computed
 
 
 def _work(lanes: Sequence[tuple[Candidate, int]]) -> Work:

@@ -34,7 +34,7 @@ PROMPT_LIMIT = 0.5
 DOUBT = 0.02
 LARGEST_WEIGHT = 1e9
 # Short windows come by the hundred a second: once they are known, one in four is looked at.
-SHORT_S = 0.003
+SHORT_S = 0.01
 SHORT_KNOWN = 256
 SHORT_EVERY = 4
 LEAST_PRICE = 0.01  # of the prior: a window is never free
@@ -128,10 +128,16 @@ class CostModel:
             + rest
         )
 
-    def rows_seconds(self, rows: int) -> float:
-        """The fixed price, that of `rows` rows, and the further costs expected of them; 0 for no rows."""
-        if rows <= 0:
+    def rows_seconds(self, rows: float) -> float:
+        """The fixed price, that of `rows` rows (in between, if it is an expected number), and the further costs
+        expected of them; 0 for no rows."""
+        whole = int(rows)
+        if whole != rows:
+            low = self.rows_seconds(whole)
+            return low + (rows - whole) * (self.rows_seconds(whole + 1) - low)
+        if whole <= 0:
             return 0.0
+        rows = whole
         known = self._memo.get(rows)
         if known is None:
             known = self._prices[0]

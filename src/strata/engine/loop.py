@@ -271,7 +271,7 @@ class Engine:
         begun = self._clock()
         try:
             with self._watch(_what(window, lanes)):
-                drawn = self._compute(window, lanes, demands)
+                window, drawn = self._compute(window, lanes, demands)
         except Disconnected:
             raise
         except Exception as error:
@@ -284,16 +284,20 @@ class Engine:
             self._tell(self._running[turn.lane], drawn.get(turn.lane), turn.lane in reading)
         self._tell_pool()
 
-    def _compute(self, window: Window, lanes: Mapping[int, Lane], demands: Sequence[Demand]) -> dict[int, Drawn]:
+    def _compute(
+        self, window: Window, lanes: Mapping[int, Lane], demands: Sequence[Demand]
+    ) -> tuple[Window, dict[int, Drawn]]:
+        """The window as it was computed, and what every lane drew."""
         found = {demand.lane: demand.found for demand in demands if demand.found is not NOTHING}
-        drafts = propose(self.model, lanes, window.turns, found, window.draft_depth)
+        window, drafts = propose(self.model, lanes, window, found, self.scheduler.trimmed)
         logits = compute(self.model, lanes, window.turns, drafts)
-        return {
+        drawn = {
             number: draw(
                 self.model, lanes[number], rows, drafts.get(number, ()), stopped=self._running[number].order.stopped
             )
             for number, rows in logits.items()
         }
+        return window, drawn
 
     def _with_room(self, window: Window) -> Window:
         """The window as far as the pool has chunks for it: a lane gives up its drafts first, then it ends."""

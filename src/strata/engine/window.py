@@ -1,6 +1,6 @@
 """A window carried out: drafts proposed, rows computed by one forward pass, tokens drawn, drafts judged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from strata.arithmetic.penalties import penalized_rows
+from strata.engine.acceptance import MTP
 from strata.engine.constraint import Constraint
 from strata.engine.lane import Lane
 from strata.engine.logprobs import LogProbs, logprobs
 from strata.engine.lookup import Proposal
-from strata.engine.scheduler import LOOKUP, Turn, Verdict
+from strata.engine.scheduler import LOOKUP, Turn, Verdict, Window
 from strata.errors import EngineError, RequestError
 from strata.model import Segment
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from strata.model import Model
 
 Rows = npt.NDArray[np.float32]
+Trim = Callable[[Window, Mapping[int, Sequence[float]]], Window]
+ENDED = -1
+"""What `Model.draft_chains` gives past a chain's end."""
 
 
 @dataclass(slots=True)
@@ -36,17 +40,28 @@ class Drawn:
 
 
 def propose(
-    model: "Model", lanes: Mapping[int, Lane], turns: Sequence[Turn], found: Mapping[int, Proposal], depth: int
-) -> dict[int, list[int]]:
-    """The drafts of every turn that has some, by lane: `depth` steps of the MTP block, or what lookup found."""
-    drafts = {turn.lane: list(found[turn.lane].tokens[: turn.drafts]) for turn in turns if turn.source == LOOKUP}
-    drafting = [turn for turn in turns if turn.drafts and turn.source != LOOKUP]
+    model: "Model", lanes: Mapping[int, Lane], window: Window, found: Mapping[int, Proposal], trim: Trim
+) -> tuple[Window, dict[int, list[int]]]:
+    """The drafts of every turn that has some, by lane, and the window that verifies them.
+
+    Lookup's are those `found`; chains of the MTP block end where it likes them less than `window.least`, and `trim`
+    (`Scheduler.trimmed`) drops what is not worth its row.
+    """
+    drafting = [turn for turn in window.turns if turn.source == MTP]
+    made: dict[int, list[int]] = {}
     if drafting:
         chosen = [lanes[turn.lane] for turn in drafting]
-        rows = model.draft([lane.state for lane in chosen], [lane.tokens[-1] for lane in chosen], depth)
-        for turn, row in zip(drafting, rows.tolist(), strict=True):
-            drafts[turn.lane] = row[: turn.drafts]
-    return drafts
+        least = [window.least.get(turn.lane, 0.0) for turn in drafting]
+        tokens, chances = model.draft_chains(
+            [lane.state for lane in chosen], [lane.tokens[-1] for lane in chosen], window.draft_depth, least
+        )
+        said: dict[int, list[float]] = {}
+        for turn, row, likely in zip(drafting, tokens.tolist(), chances.tolist(), strict=True):
+            length = row.index(ENDED) if ENDED in row else len(row)
+            made[turn.lane], said[turn.lane] = row[:length], likely[:length]
+        window = trim(window, said)
+    made.update({turn.lane: list(found[turn.lane].tokens) for turn in window.turns if turn.source == LOOKUP})
+    return window, {turn.lane: made[turn.lane][: turn.drafts] for turn in window.turns if turn.drafts}
 
 
 def compute(

@@ -10,6 +10,8 @@ from strata.units import bytes_text
 KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 CONTEXTS = 32
 """A pool that sizes itself takes no more than so many whole contexts."""
+LEAST_WAITING, WAITING_BYTES = 8, 2 << 20
+"""Positions whose streams may wait for the MTP block, at least, and what they may take if these are fewer bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +44,15 @@ def chunk_bytes(spec: Spec, kv: str) -> int:
 
 
 def state_bytes(spec: Spec) -> int:
-    """Bytes of a state beside its chunks: delta states, tails of the convolutions, open index keys (fp32 all)."""
+    """Bytes of a state beside its chunks: delta states, tails of the convolutions, open index keys, and
+    the streams of the positions that the MTP block has not read (fp32 all)."""
     d, a, wide = spec.delta, spec.attention, spec.streams * spec.hidden
     deltas = spec.kinds.count("delta")
     total = deltas * (d.value_heads * d.key_dim * d.value_dim + (d.conv_taps - 1) * d.conv_width) * 4
     total += sum(max(0, ratio - 1) for ratio in spec.ratios) * a.index_dim * 4
     if spec.ngram is not None:
         total += (spec.ngram.conv_taps - 1) * spec.ngram.order * wide * 4
-    return total + spec.mtp_layers * wide * 4
+    return total + spec.mtp_layers * max(LEAST_WAITING * wide * 4, WAITING_BYTES)
 
 
 def pool_tokens(sizes: Sizes, budget: int, context: int, asked: int = 0) -> int:

@@ -85,8 +85,18 @@ class Model:
 
         tokens[i] is the next token of states[i] (drawn, not yet computed). The states do not change.
         """
-        drafts: npt.NDArray[np.int64] = self._path.draft(states, tokens, depth)
+        drafts: npt.NDArray[np.int64] = self._path.draft(states, tokens, depth)[0]
         return drafts
+
+    def draft_chains(
+        self, states: Sequence[LaneState], tokens: Sequence[int], depth: int, least: Sequence[float]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """`draft`, with the chance that the MTP block gives them to stand up to there, fp32 of the same shape.
+
+        A chain of states[i] ends (-1, and 0, from there on) before that chance falls below least[i].
+        """
+        drafts, chances = self._path.draft(states, tokens, depth, least)
+        return drafts, chances
 
     def sample(self, logits: npt.NDArray[np.float32], sampling: Sampling, *, choice: int, position: int) -> int:
         """Draw the token at `position` from one row of logits (V,); the same for the same (seed, choice, position).

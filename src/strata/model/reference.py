@@ -90,15 +90,15 @@ class ReferenceLane:
         twin.state, twin.waiting = shortened(self.state, waiting, length, self._reference.kv, arrays)
         return twin
 
-    def draft(self, token: int, depth: int) -> list[int]:
-        """Greedy drafts of what may follow `token`, the next one of the conversation."""
+    def draft(self, token: int, depth: int) -> Iterator[tuple[int, float]]:
+        """Greedy drafts of what may follow `token`, the next one of the conversation, each with its own chance."""
         assert self.state.mtp is not None
         self.settle()
-        trial, streams, drafts = self.state.copy(), self.waiting[0], [token]
+        trial, streams = self.state.copy(), self.waiting[0]
         for _ in range(depth):
-            logits, streams = self._mtp(trial, [streams], drafts[-1:])
-            drafts.append(argmax(logits))
-        return drafts[1:]
+            logits, streams = self._mtp(trial, [streams], [token])
+            token = argmax(logits)
+            yield token, 1 / float(np.exp(logits - logits[token], dtype=np.float64).sum())
 
     def _need_decided(self) -> None:
         if self.tentative:
@@ -157,8 +157,17 @@ class ReferencePath:
                 return np.empty((0, self.reference.spec.vocab_size), np.float32)
             return self.reference.logits(wanted, self.reference.weights.head)
 
-    def draft(self, lanes: Sequence[ReferenceLane], tokens: Sequence[int], depth: int) -> I64:
-        """Greedy drafts of the MTP block, int64 (lanes, depth)."""
+    def draft(
+        self, lanes: Sequence[ReferenceLane], tokens: Sequence[int], depth: int, least: Sequence[float] | None = None
+    ) -> tuple[I64, F32]:
+        """Greedy drafts of the MTP block, int64 (lanes, depth), chances of their chains; -1 and 0 past an end."""
+        drafts, chances = np.full((len(lanes), depth), -1, np.int64), np.zeros((len(lanes), depth), np.float32)
         with np.errstate(all="ignore"):
-            drafts = [lane.draft(int(token), depth) for lane, token in zip(lanes, tokens, strict=True)]
-        return np.array(drafts, np.int64).reshape(len(lanes), depth)
+            for i, (lane, token) in enumerate(zip(lanes, tokens, strict=True)):
+                chain = 1.0
+                for d, (draft, chance) in enumerate(lane.draft(int(token), depth)):
+                    chain *= chance
+                    if least is not None and chain < least[i]:
+                        break
+                    drafts[i, d], chances[i, d] = draft, chain
+        return drafts, chances
