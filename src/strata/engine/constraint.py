@@ -35,7 +35,7 @@ LONGEST_FORCED = 2048
 STEP_FUEL = 50_000
 """What the lexer may build in one step, in its own units: 0.1 to 0.2 s, in which all conversations wait."""
 _LEADING = (b"\n\n", b"\n")
-_SHOWN = re.compile(r"\n *\d+ \|")
+_SHOWN = re.compile(r"\n *\d+ \||<backtrace>")
 
 
 class _Words:
@@ -143,12 +143,7 @@ class Constraint:
             mask = np.ones(self._size, np.bool_)
             mask[self._ends] = self._optional
             return mask
-        try:
-            bits = self._matcher.compute_bitmask()
-        except Exception as error:  # the library raises bare exceptions
-            raise self._lost(error) from None
-        if self._matcher.is_error():
-            raise self._lost(None)
+        bits = _bits(self._matcher)
         known = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[: self._size].view(np.bool_)
         mask = np.zeros(self._size, np.bool_)
         mask[: len(known)] = known
@@ -169,7 +164,7 @@ class Constraint:
             return
         self._breaks = 0
         if not self._matcher.consume_token(token):
-            raise self._lost(None)
+            raise _lost(self._matcher.get_error())
 
     def forced(self, most: int) -> tuple[int, ...]:
         """Up to `most` tokens that most likely come next: the usual ones of a text that has to come next."""
@@ -185,8 +180,22 @@ class Constraint:
             return tokens
         return tokens[: self._matcher.validate_tokens(list(tokens))]
 
-    def _lost(self, error: Exception | None) -> RequestError:
-        return _refused(f"it cannot be followed any further: {_cut(self._matcher.get_error() or error)}")
+
+def _bits(matcher: "LLMatcher") -> bytes:
+    """Which tokens may come next, a bit each. Raises RequestError if there is none, or too much to find them."""
+    try:
+        bits = matcher.compute_bitmask()
+    except Exception as error:  # the library raises bare exceptions
+        raise _lost(matcher.get_error() or error) from None
+    if matcher.is_error():
+        raise _lost(matcher.get_error())
+    return bits
+
+
+def _lost(reason: object) -> RequestError:
+    if "NoExtension" in str(reason):
+        return _refused("no text fits it")
+    return _refused(f"it cannot be followed any further: {_cut(reason)}")
 
 
 def _compiled(words: "LLTokenizer", grammar: Grammar) -> "LLMatcher":
@@ -205,6 +214,7 @@ def _compiled(words: "LLTokenizer", grammar: Grammar) -> "LLMatcher":
         raise _refused(_cut(matcher.get_error()))
     if warnings := matcher.get_grammar_warnings():
         raise _refused(_cut("; ".join(warnings)))
+    _bits(matcher)
     return matcher
 
 
