@@ -209,7 +209,8 @@ def _compiled(words: "LLTokenizer", grammar: Grammar) -> "LLMatcher":
         raise
     except Exception as error:
         raise _refused(_cut(error)) from None
-    matcher = LLMatcher(words, source, log_level=0, limits=LLParserLimits(verbose_errors=False, step_lexer_fuel=STEP_FUEL))
+    limits = LLParserLimits(verbose_errors=False, step_lexer_fuel=STEP_FUEL)
+    matcher = LLMatcher(words, source, log_level=0, limits=limits)
     if matcher.is_error():
         raise _refused(_cut(matcher.get_error()))
     if warnings := matcher.get_grammar_warnings():
