@@ -72,3 +72,10 @@ def test_wrong_fields_are_refused(shared: Any, change: dict[str, Any]) -> None:
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["shell", "local_shell", "apply_patch", "computer_use_preview"])
+def test_tools_that_have_no_name_are_refused_by_their_type(shared: Any, kind: str) -> None:
+    answer = httpx.post(f"{shared.url}/v1/responses", json={"input": "say x", "tools": [{"type": kind}]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].type")
+    assert f"({kind!r}) is not implemented" in answer.json()["error"]["message"]
