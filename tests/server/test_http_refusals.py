@@ -160,7 +160,10 @@ def test_foreign_pages_may_not_use_a_server_without_a_key(running: Any) -> None:
     assert post(running, GOOD, origin="null").status_code == 403
     assert post(running, GOOD, origin="http://127.0.0.1:3000").status_code == 200
     assert post(running, GOOD, **{"content-type": "text/plain"}).status_code == 415
-    assert httpx.get(f"{running.url}/v1/models", headers={"host": "evil.example"}).status_code == 403
+    foreign = httpx.get(f"{running.url}/v1/models", headers={"host": "evil.example"})
+    assert foreign.status_code == 403
+    assert "--allowed-host" in foreign.json()["error"]["message"]
+    assert "/openapi.json lists" in httpx.get(f"{running.url}/nowhere").json()["error"]["message"]
 
 
 def test_keys(fake: Any, helpers: Any) -> None:

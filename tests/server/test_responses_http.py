@@ -91,3 +91,10 @@ def test_truncation_leaves_out_no_more_than_it_has_to(client: Any, shared: Any) 
 def _tokens(shared: Any, turns: Any) -> int:
     """The prompt's tokens, by the fake model's template and its vocabulary of bytes."""
     return sum(len(f"{turn['role']}\n{turn['content']}") + 3 for turn in turns) + len("assistant\n") + 1
+
+
+@pytest.mark.parametrize("kind", ["shell", "local_shell", "apply_patch", "computer_use_preview"])
+def test_tools_that_have_no_name_are_refused_by_their_type(shared: Any, kind: str) -> None:
+    answer = httpx.post(f"{shared.url}/v1/responses", json={"input": "say x", "tools": [{"type": kind}]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].type")
+    assert f"({kind!r}) is not implemented" in answer.json()["error"]["message"]
