@@ -92,7 +92,8 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> Any:
     try:
         value = variable.kind(text)
     except ValueError:
-        raise UsageError(f"{name}={text!r} is not a valid {variable.kind.__name__} ({variable.help}).") from None
+        kind = "whole number" if variable.kind is int else "number"
+        raise UsageError(f"{name}={text!r} is not a {kind} ({variable.help}).") from None
     if variable.choices is not None and value not in variable.choices:
         raise UsageError(f"{name}={text!r} must be one of {', '.join(variable.choices)}.")
     if variable.minimum is not None and not value >= variable.minimum:

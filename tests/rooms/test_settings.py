@@ -30,7 +30,7 @@ def test_every_variable_is_read_somewhere_and_only_settings_reads_the_environmen
     ("name", "text", "says"),
     [
         ("STRATA_OPS", "cuda", "must be one of native, reference"),
-        ("STRATA_WATCHDOG_S", "two", "not a valid float"),
+        ("STRATA_WATCHDOG_S", "two", "is not a number"),
         ("STRATA_WATCHDOG_S", "-1", "at least 0"),
         ("STRATA_WATCHDOG_S", "nan", "at least 0"),
         ("STRATA_BATCH_DECODE_SHARE", "1.5", "at most 1"),

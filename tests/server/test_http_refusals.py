@@ -160,7 +160,10 @@ def test_foreign_pages_may_not_use_a_server_without_a_key(running: Any) -> None:
     assert post(running, GOOD, origin="null").status_code == 403
     assert post(running, GOOD, origin="http://127.0.0.1:3000").status_code == 200
     assert post(running, GOOD, **{"content-type": "text/plain"}).status_code == 415
-    assert httpx.get(f"{running.url}/v1/models", headers={"host": "evil.example"}).status_code == 403
+    foreign = httpx.get(f"{running.url}/v1/models", headers={"host": "evil.example"})
+    assert foreign.status_code == 403
+    assert "--allowed-host" in foreign.json()["error"]["message"]
+    assert "/openapi.json lists" in httpx.get(f"{running.url}/nowhere").json()["error"]["message"]
 
 
 def test_keys(fake: Any, helpers: Any) -> None:
@@ -205,3 +208,14 @@ def test_model_without_a_template_says_so(helpers: Any) -> None:
     generator.template = None
     with pytest.raises(RequestError, match="bare has no chat template"):
         generator._prepare(Ask(messages=[{"role": "user", "content": "x"}]), 100)
+
+
+def test_a_bug_is_told_and_its_connection_closed_in_the_open(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that keeps its connection would else send its next request into one that is being closed."""
+    with httpx.Client(timeout=10) as client, monkeypatch.context() as broken:
+        broken.setattr("strata.server.openai.choices", lambda *_: 1 / 0)
+        answer = client.post(f"{running.url}/v1/chat/completions", json=GOOD)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "bug")
+        assert answer.headers["connection"] == "close"
+        broken.undo()
+        assert client.post(f"{running.url}/v1/chat/completions", json=GOOD).status_code == 200

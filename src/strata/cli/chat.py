@@ -134,10 +134,10 @@ class _Own:
 
 
 def _refuse_engine_options(options: argparse.Namespace) -> None:
-    given = [name for name in ("model", "context", "kv") if getattr(options, name) is not None]
+    given = [name for name in ("model", "context", "kv", "log_level") if getattr(options, name) is not None]
     given += ["threads"] if options.threads else []
     if given:
-        raise UsageError(f"--{given[0]} is for an engine of one's own; leave it or --url out.")
+        raise UsageError(f"--{given[0].replace('_', '-')} is for an engine of one's own; leave it or --url out.")
 
 
 def _key(file: str | None) -> str:

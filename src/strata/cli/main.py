@@ -12,13 +12,19 @@ from strata import __version__, logs
 from strata.errors import StrataError, UsageError
 
 COMMANDS = {
-    "serve": "answer OpenAI-style requests over HTTP",
+    "serve": "answer over HTTP, by the APIs of OpenAI and Anthropic, and on a page",
     "chat": "talk with a model in the terminal",
     "generate": "continue a text, or answer one message",
     "inspect": "say what a model file holds and what it lacks",
     "tokenizer": "write a model's tokenizer into a directory of plain files",
     "engine": "the engine process, which the other commands start",
 }
+_ELSEWHERE = {
+    "-m": "--model", "-c": "--context", "--ctx-size": "--context", "--max-model-len": "--context", "-t": "--threads",
+    "-np": "--parallel", "--max-num-seqs": "--parallel", "--served-model-name": "--alias", "-ctk": "--kv",
+    "--cache-type-k": "--kv", "--kv-cache-dtype": "--kv", "-n": "--max-tokens", "--n-predict": "--max-tokens",
+}  # fmt: skip
+"""Options of llama.cpp and vLLM, and what they are called here."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,7 +40,8 @@ def _number(least: float, most: float, kind: type[int] | type[float] = float) ->
             value = kind(text)
             if least <= value <= most:
                 return value
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}")
+        name, digits = ("whole number", "d") if kind is int else ("number", "g")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {name} from {least:{digits}} to {most:{digits}}")
 
     return parse
 
@@ -46,10 +53,11 @@ def _whole(least: int, most: int) -> Callable[[str], float]:
 def _engine_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("model and engine").add_argument
     add("--model", metavar="PATH", help="model file, GGUF (default: the demo model in the package)")
-    add("--context", type=_whole(16, 2**24), metavar="N", help="longest conversation in tokens (default: the model's)")
+    add("--context", type=_whole(16, 2**24), metavar="N",
+        help="longest conversation in tokens (default: the model's, or what memory holds)")
     add("--threads", type=_whole(0, 4096), default=0, metavar="N", help="CPU threads (default: every core)")
     add("--kv", choices=("bf16", "f16", "f32"), help="precision of stored keys and values (default: bf16)")
-    add("--log-level", choices=logs.LEVELS, help="what is logged to stderr")
+    add("--log-level", choices=logs.LEVELS, help="what is logged to stderr (default: info for serve, else warning)")
 
 
 def _sampling_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
     serve.add_argument("--port", type=_whole(0, 65535), default=8080, help="port (default: 8080; 0: any free one)")
     serve.add_argument("--alias", action="append", default=[], metavar="NAME",
-                       help="a further name under which the model is listed (any name is served)")
+                       help="a further name under which the model is listed (again for more; any name is served)")
     serve.add_argument("--parallel", type=_whole(1, 4096), metavar="N",
                        help="requests given to the engine at once (default: as many as it has memory for)")
     serve.add_argument("--max-waiting", type=_whole(1, 2**20), metavar="N",
@@ -83,15 +91,17 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--api-key-file", metavar="PATH",
                        help="a file with one such key a line (default: STRATA_API_KEY_FILE)")
     serve.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
-                       help="a further host name under which this server may be reached without a key")
+                       help="a further host name under which this server may be reached without a key (again for more)")
     serve.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN",
-                       help="let web pages of this origin use the server, as https://example.org (with a key also *)")
+                       help="let web pages of this origin use the server, as https://example.org; with a key also * "
+                            "(again for more)")
 
     chat = commands.add_parser("chat", help=COMMANDS["chat"], description=COMMANDS["chat"])
     _engine_options(chat)
     _sampling_options(chat)
     chat.add_argument("--url", help="talk with the server at this address (default: with an engine of its own)")
-    chat.add_argument("--api-key-file", metavar="FILE", help="key for that server (default: STRATA_API_KEY)")
+    chat.add_argument("--api-key-file", metavar="FILE",
+                      help="a file whose first line is the key for that server (default: STRATA_API_KEY)")
     chat.add_argument("--system", metavar="TEXT", help="system message")
     chat.add_argument("--think", choices=("on", "off"), help="thinking (default: as the model does by itself)")
     chat.add_argument("--fold", action="store_true", help="show thinking as one line")
@@ -141,7 +151,9 @@ def _run(words: list[str]) -> int:
         parser.print_help()
         return 2
     _check_command(words[0])
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        raise UsageError(_unrecognized(options, unknown))
     command = importlib.import_module(f"strata.cli.{options.command}")
     return int(command.run(options))
 
@@ -152,3 +164,15 @@ def _check_command(word: str) -> None:
     near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(COMMANDS)}."
     raise UsageError(f"There is no command {word!r}; {hint}")
+
+
+def _unrecognized(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """What is said of arguments that a command does not have, with the option that was probably meant."""
+    known = [f"--{name.replace('_', '-')}" for name in vars(options)]
+    word = unknown[0].partition("=")[0]
+    if not word.startswith("-"):
+        meant = "--model" if "--model" in known else None
+    else:
+        meant = _ELSEWHERE.get(word) or next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.7)), None)
+    hint = f"; did you mean {meant}?" if meant in known else "."
+    return f"Unrecognized arguments: {' '.join(unknown)}{hint} See strata {options.command} --help."

@@ -63,7 +63,7 @@ async def _http_error(request: Request, failure: Exception) -> Response:
     assert isinstance(failure, HTTPException)
     message = failure.detail
     if failure.status_code == 404 and message == "Not Found":
-        message = f"There is nothing at {request.url.path}; see / for what there is."
+        message = f"There is nothing at {request.url.path}; /openapi.json lists what there is."
     if failure.status_code == 405:
         message = f"{request.method} is not what {request.url.path} is for."
     code = _CODES.get(failure.status_code, "invalid_request")
@@ -73,4 +73,5 @@ async def _http_error(request: Request, failure: Exception) -> Response:
 
 
 async def _unexpected_error(request: Request, failure: Exception) -> Response:
-    return _answer(request, Problem(500, "server_error", "bug", "The server failed on this request; its log says how."))
+    problem = Problem(500, "server_error", "bug", "The server failed on this request; its log says how.")
+    return _answer(request, problem, {"Connection": "close"})  # uvicorn closes it, for the error goes on

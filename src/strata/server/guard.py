@@ -54,6 +54,9 @@ class Access:
             )
         if not all(is_usable(key) for key in self.keys):
             raise UsageError("An API key must be printable ASCII without blanks, and not empty.")
+        for name in self.allowed_hosts:
+            if not name.strip() or "/" in name or name.count(":") == 1:
+                raise UsageError(f"--allowed-host {name!r} is no host name; write it without scheme and port.")
         for origin in map(origin_of, self.cors_origins):
             if origin in ANYBODYS and not self.keys:
                 raise UsageError(
@@ -153,7 +156,7 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_own(_host_name(host)):
             return Problem(403, "permission_error", "host_not_allowed",
-                           f"The host name {host!r} is not this server's; use 127.0.0.1 or localhost, or set a key.")
+                           f"The host name {host!r} is not this server's: use 127.0.0.1 or allow it (--allowed-host).")
         if method != "GET" and not self._is_own_page(origin):
             return Problem(403, "permission_error", "origin_not_allowed",
                            f"Pages from {origin!r} may not use this server without a key or --cors-origin.")

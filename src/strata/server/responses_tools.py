@@ -67,6 +67,8 @@ def offered(
 
 
 def _add(result: Offered, node: Node, kind: str, namespace: str | None) -> None:
+    if kind not in ("function", "custom"):
+        raise node.wrong(f"({kind!r}) is not implemented by this server; describe the tool as a function", "type")
     name = node.text("name")
     flat = flat_name(name, namespace)
     description = node.text_or("description", "")
@@ -74,11 +76,9 @@ def _add(result: Offered, node: Node, kind: str, namespace: str | None) -> None:
         schema = {} if node.value.get("parameters") is None else node.json("parameters")
         result.tools.append(Tool(flat, description, schema, node.flag("strict")))
         result.origins[flat] = Origin("function", name, namespace)
-    elif kind == "custom":
+    else:
         result.tools.append(_custom(flat, description, node))
         result.origins[flat] = Origin("custom", name, namespace)
-    else:
-        raise node.wrong(f"({kind!r}) is not implemented by this server; describe the tool as a function", "type")
 
 
 def _custom(name: str, description: str, node: Node) -> Tool:
