@@ -12,9 +12,7 @@ namespace strata {
 namespace {
 
 constexpr std::size_t part_rows = 256;  // rows of the block computed at a time while it follows a prompt
-// Rows wait for the next draft as far as their streams are no burden, since many conversations never draft: a follow costs
-// a trunk row's tenth.
-constexpr std::size_t least_lag = 8, lag_bytes = std::size_t(2) << 20;
+constexpr std::size_t lag = 8;  // rows that may wait: more would make the first draft after a pause seem dear
 
 }  // namespace
 
@@ -66,15 +64,14 @@ void Model::meet(Lane& lane, std::int64_t token) {
 
 // Lanes that draft keep the window's streams for the MTP block, and let it follow a prompt.
 void Model::follow(const std::vector<Span>& spans, const std::int64_t* tokens, const float* streams) {
-    const std::size_t wide = spec_->wide(), most = std::max(least_lag, lag_bytes / (wide * sizeof(float)));
+    const std::size_t wide = spec_->wide();
     for (const Span& span : spans) {
         Lane& lane = *span.lane;
         if (!lane.drafts) continue;
-        lane.waiting.reserve((most + 1) * wide);
         const std::size_t known = lane.waiting.empty() ? 1 : 0;  // nothing waits for the first token
         lane.following.insert(lane.following.end(), tokens + span.first + known, tokens + span.first + span.count);
         lane.waiting.insert(lane.waiting.end(), streams + span.first * wide, streams + (span.first + span.count) * wide);
-        if (lane.waiting.size() / wide - lane.undecided > most) {
+        if (lane.waiting.size() / wide - lane.undecided > lag) {
             const Timed timed(profile, Op::mtp);
             catch_up(lane);
         }
@@ -128,7 +125,6 @@ void Model::draft(const std::vector<Draft>& lanes, std::size_t depth, std::int64
     std::size_t settled = 0;
     for (const Draft& d : lanes) {
         if (d.lane->drafted_after >= 0) d.lane->mtp[0].accept(0);
-        if (d.lane->waiting.size() / wide > least_lag) catch_up(*d.lane);
         const std::size_t some = d.lane->waiting.size() / wide - 1;
         if (some > 0) spans.push_back({&d.lane->mtp[0], settled, some});
         tokens.insert(tokens.end(), d.lane->following.begin(), d.lane->following.end());

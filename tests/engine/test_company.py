@@ -37,13 +37,13 @@ def seconds(world: str, lanes: int, accept: float, policy: Policy) -> float:
 
 @pytest.mark.parametrize(("world", "lanes"), [("dear drafts", 2), ("dear drafts", 8), ("knee", 4), ("knee", 8)])
 def test_drafts_never_cost_much_in_company(world: str, lanes: int) -> None:
-    """[No comparison: 0.948 of two lanes; a pause that ends at once; that of one kind of drafts for all.]"""
+    """[No comparison: 0.948 of two lanes; windows with drafts counted as windows without.]"""
     plain = seconds(world, lanes, 0.9, Policy())
     assert plain / seconds(world, lanes, 0.9, Policy(mtp_depth=4, lookup_depth=8)) >= 0.98
 
 
 def test_drafts_that_pay_are_kept() -> None:
-    """[Every kind is paused once it is known; windows with prompts count.]"""
+    """The other side of the comparison."""
     assert seconds("knee", 2, 0.9, Policy()) / seconds("knee", 2, 0.9, Policy(mtp_depth=4)) >= 1.7
 
 
@@ -62,7 +62,7 @@ def pause(company: Company, lanes: int, source: str) -> int:
 
 
 def test_a_source_that_falls_short_pauses_ever_longer_where_it_did() -> None:
-    """[Pauses of one length; of all numbers of lanes, of all sources; a try of one window; pauses that go on.]"""
+    """[Pauses of one length; of all numbers of lanes; that end where others decode.]"""
     company, some = Company(), int(2 * KNOWN)
     told(company, 4, set(), 100.0, some)
     told(company, 4, {MTP}, 90.0, int(KNOWN) - 1)
@@ -72,6 +72,8 @@ def test_a_source_that_falls_short_pauses_ever_longer_where_it_did() -> None:
         told(company, 4, {MTP}, 90.0, some)
         assert company.bound(4, MTP, 3) == 0
         assert company.bound(3, MTP, 3) == company.bound(4, lookup_source(8), 3) == 3
+        told(company, 3, set(), 100.0, 2 * LONGEST_PAUSE)
+        assert company.bound(4, MTP, 3) == 0
         left = pause(company, 4, MTP)
         assert 0 < left <= expected
         expected = min(2 * expected, LONGEST_PAUSE)

@@ -10,8 +10,8 @@ from strata.units import bytes_text
 KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 CONTEXTS = 32
 """A pool that sizes itself takes no more than so many whole contexts."""
-LEAST_WAITING, WAITING_BYTES = 8, 2 << 20
-"""Positions whose streams may wait for the MTP block, at least, and what they may take if these are fewer bytes."""
+WAITING = 8
+"""Positions whose streams may wait for the MTP block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def state_bytes(spec: Spec) -> int:
     total += sum(max(0, ratio - 1) for ratio in spec.ratios) * a.index_dim * 4
     if spec.ngram is not None:
         total += (spec.ngram.conv_taps - 1) * spec.ngram.order * wide * 4
-    return total + spec.mtp_layers * max(LEAST_WAITING * wide * 4, WAITING_BYTES)
+    return total + spec.mtp_layers * WAITING * wide * 4
 
 
 def pool_tokens(sizes: Sizes, budget: int, context: int, asked: int = 0) -> int:
