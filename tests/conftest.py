@@ -16,6 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Random schedules that are given an hour take it."""
+    minutes = float(config.getoption("--schedule-minutes"))
+    for item in items:
+        if minutes and "schedule_minutes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(60 * minutes + 300))
+
+
 @pytest.fixture
 def schedule_minutes(request: pytest.FixtureRequest) -> float:
     """How long random schedules run; 0: the known ones, as everywhere."""

@@ -32,6 +32,7 @@ from strata.engine.protocol import (
 )
 from strata.engine.scheduler import Policy
 from strata.memory import Marking, Memory, MemoryLimits, Origin, ParkingLimits, Sizes
+from strata.memory.pool import CHUNK
 from strata.model import Segment
 
 
@@ -81,7 +82,11 @@ class Asked:
 
 
 class Schedule:
-    """One random life of an engine. `run` raises AssertionError where anything is not as it is alone."""
+    """One random life of an engine whose client speaks of lanes. `run` raises AssertionError where anything is not as
+    it is alone."""
+
+    hello: Sequence[str] = ("LANES",)
+    slots = 0
 
     def __init__(self, world: World, seed: int, directory: Path) -> None:
         self.world = world
@@ -100,7 +105,7 @@ class Schedule:
         self._pool: PoolState | None = None  # as it was told last
         parking = rng.choice([None, "ram", "disk"])
         self._limits = MemoryLimits(
-            rng.choice([1, 1, 2, 6]) * world.context,
+            rng.choice([1, 2, 2, 3, 10]) * CHUNK,
             checkpoints=rng.choice([0, 1, 3, 6]),
             state_bytes=rng.choice([5, 30, 1000]) * 100,
             conversations=rng.choice([1, 4, 32]),
@@ -137,7 +142,8 @@ class Schedule:
             )  # fmt: skip
             self.world.model.before = self._window
             self._left, self._pool = self.rng.randint(0, 6), None
-            inbox.put("LANES")
+            for line in self.hello:
+                inbox.put(line)
             for _ in range(self.rng.randint(1, 6)):
                 self._ask()
             engine.run(inbox)
@@ -175,7 +181,11 @@ class Schedule:
         if self._left and self.rng.random() < 0.2:
             self._more()
         if self.rng.random() < 0.05:
-            self._inbox.put(f"BSTOP {self.rng.choice([*self.asked, 999_999])}")
+            self._inbox.put(self._wish())
+
+    def _wish(self) -> str:
+        """A line that stops something, or nothing."""
+        return f"BSTOP {self.rng.choice([*self.asked, 999_999])}"
 
     def _more(self) -> None:
         """One more request, or none any more."""
@@ -186,7 +196,14 @@ class Schedule:
         self._ask()
 
     def _ask(self) -> None:
-        rng, lane = self.rng, len(self.asked)
+        """One more request."""
+        one = self._new()
+        lane = len(self.asked) - 1
+        self._inbox.put(f"BGEN {lane} {one.count} {one.keys} {','.join(map(str, one.prompt))}")
+
+    def _new(self) -> Asked:
+        """A request, among those that were asked from now on."""
+        rng = self.rng
         prompt = self._prompt()
         count = rng.choice([1, 2, 5, 12, 40, 300])
         keys = [rng.choice(["", "temperature=0.8 seed=5", "temperature=1.5 top_k=0 top_p=0.9 seed=6", ""])]
@@ -202,16 +219,17 @@ class Schedule:
             keys.append(f"stop_ids={','.join(map(str, rng.sample(list(self.world.words), 3)))}")
         keys.append(self._limited())
         one = Asked(prompt, count, " ".join(keys))
-        self.asked[lane] = one
+        self.asked[len(self.asked)] = one
         self.counts["requests"] += 1
-        self._inbox.put(f"BGEN {lane} {count} {one.keys} {','.join(map(str, prompt))}")
+        return one
 
     def _limited(self) -> str:
         """Keys that forbid tokens or make them likelier: a grammar, or biases; mostly none."""
         rng, words, after = self.rng, list(self.world.words), self.world.after
         if rng.random() < 0.7:
             bias = [(token, rng.choice([-math.inf, -2.0, 3.5])) for token in rng.sample(words, 4)]
-            return keys_of(logit_bias=tuple(bias)) if rng.random() < 0.2 else ""
+            bias += [(token, -math.inf) for token in self.world.model.eos_ids if rng.random() < 0.5]
+            return keys_of(logit_bias=tuple(bias)) if rng.random() < 0.3 else ""
         grammar = rng.choice(self.world.forms).grammar
         if rng.random() < 0.5:
             return keys_of(grammar=grammar, logit_bias=((rng.choice(words), 1.5),))
@@ -251,12 +269,7 @@ class Schedule:
                 assert one.finish is None, "an end is told twice"
                 assert report.generated == len(one.tokens)
                 one.finish = report.finish
-                self.counts["drafts"] += report.drafts_accepted
-                if "grammar=" in one.keys:
-                    self.counts["grammars"] += bool(one.tokens)
-                    self.counts["grammar_drafts"] += report.drafts_accepted
-                if report.finish in self.counts:
-                    self.counts[report.finish] += 1
+                self._count(one, report.drafts_accepted)
             case LaneErr(lane, reason):
                 assert reason.startswith("KV pool full"), reason
                 assert not self.asked[lane].tokens
@@ -267,10 +280,18 @@ class Schedule:
             case Err(reason):
                 raise AssertionError(reason)
 
+    def _count(self, one: Asked, drafts: int) -> None:
+        self.counts["drafts"] += drafts
+        if "grammar=" in one.keys:
+            self.counts["grammars"] += bool(one.tokens)
+            self.counts["grammar_drafts"] += drafts
+        if one.finish in self.counts:
+            self.counts[str(one.finish)] += 1
+
     def _told(self) -> None:
         """Between windows: the pool is as it was told."""
         if self._pool is not None:
-            assert (self._pool.cells, self._pool.free) == astuple(self.memory.pool_line(0))[:2]
+            assert astuple(self._pool) == astuple(self.memory.pool_line(self.slots))
 
     def _compare(self) -> None:
         for lane, one in self.asked.items():

@@ -201,6 +201,12 @@ def test_a_cut_reply_is_the_beginning_of_the_whole() -> None:
         (Grammar("choice", "[]"), "choices"),
         (Grammar("gbnf", "root = 3"), "::="),
         (Grammar("lark", "start: <nothing>"), "special token"),
+        (Grammar("lark", "start: x\nx: nothing"), 'unknown name: "nothing"'),
+        (Grammar("json_schema", '{"$ref": "#"}'), "no text fits it"),
+        (Grammar("gbnf", 'root ::= root "a"'), "no text fits it"),
+        (Grammar("regex", "a{1000000000}"), "followed any further"),
+        (Grammar("json_schema", json.dumps({"enum": [{"a": n} for n in range(4000)]})), "max is 2000"),
+        (Grammar("lark", 'start: x "q"\nx[lazy]: /.*/'), "followed any further"),
     ],
 )
 def test_a_wrong_grammar_ends_its_request_only(grammar: Grammar, reason: str) -> None:
@@ -208,6 +214,7 @@ def test_a_wrong_grammar_ends_its_request_only(grammar: Grammar, reason: str) ->
     assert refused.startswith("bad request: grammar: ")
     assert reason in refused
     assert "\n" not in refused
+    assert " | " not in refused
     assert len(served) == 3
 
 
@@ -229,6 +236,21 @@ def test_a_huge_schema_is_compiled_or_refused_in_time() -> None:
         with contextlib.suppress(RequestError):
             assert grammars.constraint(Grammar("json_schema", json.dumps(schema))).allowed().any()
         assert time.monotonic() - begun < 10
+
+
+def test_any_number_of_choices() -> None:
+    choices = [f"w{number}" for number in range(16_000)]
+    (said,) = run(ask(Grammar("choice", json.dumps(choices)), 3)).values()
+    assert text_of(said) in choices
+
+
+def test_a_long_text_that_has_to_come_is_found_once() -> None:
+    grammars = Grammars(lambda: TOKENIZER, MODEL.vocab_size, MODEL.eos_ids)
+    constraint = grammars.constraint(Grammar("choice", json.dumps(["xy" * 50_000])))
+    assert TOKENIZER.decode(constraint.forced(3)).startswith("x")
+    assert constraint.forced(3) == ()
+    short = grammars.constraint(Grammar("choice", json.dumps(["xy" * 500])))
+    assert short.forced(3) == short.forced(3) != ()
 
 
 def test_the_line_carries_a_grammar() -> None:

@@ -3,7 +3,7 @@
 Tokens are judged by `engine_fakes.answer`, which knows one conversation and no engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from engine_fakes import EOS, NANS, RAISES, TURN, answer
 from engine_talk import Talk, bgen, gen
 
-from strata.engine.acceptance import BELIEF, MTP
+from strata.engine.scheduler import Verdict, Window
 from strata.memory import Marking
 from strata.model import Segment
 
@@ -41,6 +41,19 @@ def spoils(talk: Talk, window: int) -> list[int]:
 
     talk.model.forward = half  # type: ignore[assignment, method-assign]
     return failed
+
+
+def verdicts_of(talk: Talk) -> list[Verdict]:
+    """What the scheduler is told of drafts from now on."""
+    verdicts: list[Verdict] = []
+    measured = talk.engine.scheduler.measured
+
+    def noted(window: Window, seconds: float, found: Mapping[int, Verdict]) -> None:
+        verdicts.extend(found.values())
+        measured(window, seconds, found)
+
+    talk.engine.scheduler.measured = noted  # type: ignore[assignment, method-assign]
+    return verdicts
 
 
 # --------------------------------------------------------------------------------------------------- who waits
@@ -190,17 +203,17 @@ def test_the_scheduler_hears_of_every_lane_that_left() -> None:
 
 
 def test_a_draft_behind_the_end_of_an_answer_was_not_refused() -> None:
-    """Drafts that are never wrong look so, though answers end among them. [A lane that ended counts as a refusal.]"""
-    talk = Talk(drafts=4, chunk=64)
-    talk.model.misses = 1 << 30
+    """Answers end among drafts that are never wrong. [A lane that ended counts as a refusal; no draft ever does.]"""
     prompts = [[7, n % 40, n // 40] for n in range(1600)]
     ending = [prompt for prompt in prompts if len(answer(prompt, 6)) in (2, 3) and answer(prompt, 6)[-1] == EOS][:40]
-    offered = 0
-    for prompt in ending:
-        assert talk.ask(prompt, 40) == answer(prompt, 40)
-        offered += talk.done.drafts_offered
-    assert offered > len(ending)
-    assert talk.engine.scheduler.acceptance.chances(10**6, MTP, 1)[0] > BELIEF
+    for misses in (3, 1 << 30):
+        talk = Talk(drafts=4, chunk=64)
+        talk.model.misses = misses
+        verdicts = verdicts_of(talk)
+        for prompt in ending:
+            assert talk.ask(prompt, 40) == answer(prompt, 40)
+        assert len(verdicts) >= len(ending) // 2
+        assert any(verdict.refused for verdict in verdicts) == (misses == 3)
 
 
 def test_pool_lines_come_with_every_change_and_with_nothing_else() -> None:

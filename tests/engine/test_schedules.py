@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from engine_fakes import TURN, FakeModel
 from schedule_grammars import AFTER, FAKE_TEXTS, FORMS, fake_tokenizer
+from schedule_slots import SlotSchedule
 from schedules import Schedule, alone
 
 import strata
@@ -76,13 +77,15 @@ class DemoWorld:
         return alone(self.model._model, prompt, count, keys, self.context, self._texts)
 
 
-def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float) -> dict[str, int]:
-    """Run `known` schedules (a minute at most), or new ones for so long; what happened in all of them."""
+def lives(
+    world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: float, kind: type[Schedule] = Schedule
+) -> dict[str, int]:
+    """Run the `known` schedules, or new ones for so long; what happened in all of them."""
     seed = random.SystemRandom().randrange(2**31) if minutes else 0  # several may run at once
-    end, most, first = time.monotonic() + 60 * (minutes or 1.0), 10**9 if minutes else known, seed
+    end = time.monotonic() + 60 * minutes
     happened: dict[str, int] = {}
-    while time.monotonic() < end and seed < first + most:
-        schedule = Schedule(world, seed, directory / str(seed))
+    while time.monotonic() < end if minutes else seed < known:
+        schedule = kind(world, seed, directory / str(seed))
         schedule.run()
         for name, count in schedule.counts.items():
             happened[name] = happened.get(name, 0) + count
@@ -91,12 +94,17 @@ def lives(world: FakeWorld | DemoWorld, directory: Path, known: int, minutes: fl
 
 
 def test_schedules_of_a_fake_model(tmp_path: Path, schedule_minutes: float) -> None:
-    happened = lives(FakeWorld(), tmp_path, 150, schedule_minutes / 2)
+    happened = lives(FakeWorld(), tmp_path, 90, schedule_minutes / 3)
     assert min(happened.values()) > 10, f"the schedules do not try everything: {happened}"
+
+
+def test_schedules_of_slots_and_control_lines(tmp_path: Path, schedule_minutes: float) -> None:
+    happened = lives(FakeWorld(), tmp_path, 60, schedule_minutes / 3, SlotSchedule)
+    assert min(happened.values()) > 2, f"the schedules do not try everything: {happened}"
 
 
 @pytest.mark.slow
 def test_schedules_of_the_shipped_model(tmp_path: Path, schedule_minutes: float) -> None:
-    happened = lives(DemoWorld(), tmp_path, 12, schedule_minutes / 2)
-    assert happened["resumed"] > 5
-    assert happened["drafts"] > 0
+    happened = lives(DemoWorld(), tmp_path, 8, schedule_minutes / 3)
+    assert happened["resumed"] > 5, happened
+    assert happened["drafts"] > happened["grammar_drafts"] > 0

@@ -28,6 +28,7 @@ class World:
         self.held = {}  # tokens: {number of the conversation: whether it ends there}, while nothing gives way
         self.checkpoints = set()  # tokens at which one was made
         self.unlimited = False
+        self.told = self.line = None
 
     def step(self, rng):
         name = rng.choices(
@@ -43,6 +44,10 @@ class World:
             getattr(self, name)(lane, amount.get(name, rng.random() < 0.2))
         self.memory.check()
         assert all(admission.state.sound() for admission, _ in self.lanes)
+        told = (self.memory.changes, id(self.memory), len(self.lanes))
+        if told == self.told:
+            assert self.memory.pool_line(2) == self.line, "a change that is not counted"
+        self.told, self.line = told, self.memory.pool_line(2)
 
     def admit(self, prompt, place, kind):
         numbers = self.memory.pool_line(2)

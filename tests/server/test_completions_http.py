@@ -79,3 +79,16 @@ def test_wrong_values_are_sentences(shared: Any, change: dict[str, Any], param: 
     assert answer.status_code == 400, error
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
     assert said in error["message"]
+
+
+def test_too_many_replies_are_refused_before_any_is_begun(client: Any, shared: Any) -> None:
+    before = len(shared.fake.requests())
+    with pytest.raises(openai.BadRequestError, match="128 prompts with n 9 are 1152 replies"):
+        client.completions.create(model="m", prompt=["x"] * 128, n=9)
+    assert len(shared.fake.requests()) == before
+
+
+def test_seeds_of_several_replies_go_around_behind_the_last(client: Any, shared: Any) -> None:
+    client.completions.create(model="m", prompt=prompt("say x"), n=3, seed=2**64 - 1, temperature=1)
+    seeds = sorted(line.split("seed=")[1].split()[0] for line in shared.fake.requests()[-3:])
+    assert seeds == sorted([str(2**64 - 1), str(0x9E3779B97F4A7C15), "1"])

@@ -213,3 +213,14 @@ def test_model_without_a_template_says_so(helpers: Any) -> None:
     generator.template = None
     with pytest.raises(RequestError, match="bare has no chat template"):
         generator._prepare(Ask(messages=[{"role": "user", "content": "x"}]), 100)
+
+
+def test_a_bug_is_told_and_its_connection_closed_in_the_open(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that keeps its connection would else send its next request into one that is being closed."""
+    with httpx.Client(timeout=10) as client, monkeypatch.context() as broken:
+        broken.setattr("strata.server.openai.choices", lambda *_: 1 / 0)
+        answer = client.post(f"{running.url}/v1/chat/completions", json=GOOD)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "bug")
+        assert answer.headers["connection"] == "close"
+        broken.undo()
+        assert client.post(f"{running.url}/v1/chat/completions", json=GOOD).status_code == 200

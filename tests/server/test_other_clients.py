@@ -86,9 +86,84 @@ def test_async_clients_of_both_kinds_at_once(url: str) -> None:
         assert len({tokens for _, tokens in three}) == 1
 
 
+CITIES = ["Paris", "Rome", "Oslo"]
+ABOUT = {"name": "get_weather", "description": "Get the weather of a city"}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}},
+          "required": ["city"]}  # fmt: skip
+
+
+def test_async_tools_and_structured_output_at_once(url: str) -> None:
+    """Streamed calls in the three APIs and answers held to a schema, all in flight together."""
+    place = {"type": "object", "properties": {"city": {"enum": CITIES}}, "required": ["city"],
+             "additionalProperties": False}  # fmt: skip
+
+    async def chat(client: openai.AsyncOpenAI, city: str) -> Any:
+        tools: Any = [{"type": "function", "function": {**ABOUT, "parameters": SCHEMA}}]
+        name, arguments = "", ""
+        async with client.chat.completions.stream(
+            model="m", messages=[{"role": "user", "content": f"What is the weather in {city}?"}], temperature=0,
+            tools=tools,
+        ) as stream:  # fmt: skip
+            async for event in stream:
+                if event.type == "tool_calls.function.arguments.delta":
+                    name, arguments = event.name, arguments + event.arguments_delta
+            final = await stream.get_final_completion()
+        assert final.choices[0].finish_reason == "tool_calls"
+        return name, json.loads(arguments)
+
+    async def response(client: openai.AsyncOpenAI, city: str) -> Any:
+        tools: Any = [{"type": "function", **ABOUT, "parameters": SCHEMA}]
+        async with client.responses.stream(
+            model="m", input=f"What is the weather in {city}?", temperature=0, tools=tools, store=False
+        ) as stream:
+            arguments = "".join(
+                [event.delta async for event in stream if event.type == "response.function_call_arguments.delta"]
+            )
+            final = await stream.get_final_response()
+        call = next(item for item in final.output if item.type == "function_call")
+        return call.name, json.loads(arguments)
+
+    async def message(client: anthropic.AsyncAnthropic, city: str) -> Any:
+        tools: Any = [{**ABOUT, "input_schema": SCHEMA}]
+        async with client.messages.stream(
+            model="m", max_tokens=200, messages=[{"role": "user", "content": f"What is the weather in {city}?"}],
+            tools=tools, extra_body={"temperature": 0},
+        ) as stream:  # fmt: skip
+            partial = "".join([event.partial_json async for event in stream if event.type == "input_json"])
+            final = await stream.get_final_message()
+        assert final.stop_reason == "tool_use"
+        return next(block.name for block in final.content if block.type == "tool_use"), json.loads(partial)
+
+    async def structured(client: openai.AsyncOpenAI, city: str) -> Any:
+        form: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": place, "strict": True}}
+        said = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": f"I live in {city}. Where do I live?"}], temperature=0,
+            response_format=form,
+        )  # fmt: skip
+        return json.loads(said.choices[0].message.content or "")
+
+    async def main() -> list[list[Any]]:
+        ours = {"api_key": "any", "max_retries": 0, "timeout": 60}
+        async with (
+            openai.AsyncOpenAI(base_url=f"{url}/v1", **ours) as first,
+            anthropic.AsyncAnthropic(base_url=url, **ours) as second,
+        ):
+            calls = [[chat(first, c), response(first, c), message(second, c), structured(first, c)] for c in CITIES]
+            done = await asyncio.gather(*(one for four in calls for one in four))
+            return [done[at : at + 4] for at in range(0, len(done), 4)]
+
+    for city, (*called, held) in zip(CITIES, asyncio.run(main()), strict=True):
+        assert called == [("get_weather", {"city": city})] * 3
+        assert list(held) == ["city"]
+        assert held["city"] in CITIES
+
+
 def run_client(code: str, url: str) -> Any:
     """What a client prints as JSON. A process of its own: these libraries warn on import, and change global state."""
-    environment = os.environ | {"URL": url, "PYTHONWARNINGS": "ignore", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environment = os.environ | {
+        "URL": url, "TOOL": json.dumps({**ABOUT, "parameters": SCHEMA}), "PYTHONWARNINGS": "ignore",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -112,9 +187,21 @@ try:
     refused = ""
 except litellm.BadRequestError as error:
     refused = str(error)
+tools = [{"type": "function", "function": json.loads(os.environ["TOOL"])}]
+weather = {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": tools,
+           "temperature": 0, "api_key": "any", "max_tokens": 200}
+calls = [
+    litellm.completion(model="openai/strata-demo", api_base=url + "/v1", **weather).choices[0],
+    litellm.stream_chunk_builder(list(
+        litellm.completion(model="openai/strata-demo", api_base=url + "/v1", stream=True, **weather)
+    )).choices[0],
+    litellm.completion(model="anthropic/strata-demo", api_base=url, **weather).choices[0],
+]
 print(json.dumps({
     "whole": whole.choices[0].message.content, "tokens": whole.usage.completion_tokens, "streamed": streamed,
     "anthropic": message.choices[0].message.content, "refused": refused,
+    "calls": [[c.finish_reason, f.name, json.loads(f.arguments)]
+              for c in calls for f in [c.message.tool_calls[0].function]],
 }))
 """
 
@@ -128,8 +215,14 @@ model = ChatOpenAI(
 whole = model.invoke("What is your name?")
 pieces = [chunk.content for chunk in model.stream("What is your name?")]
 batch = [reply.content for reply in model.batch(["What is your name?", "Where is the sea?"])]
+asked = [("human", "What is the weather in Paris?")]
+called = model.bind_tools([{"type": "function", "function": json.loads(os.environ["TOOL"])}]).invoke(asked)
+place = {"title": "place", "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"],
+         "additionalProperties": False}
+held = model.with_structured_output(place, method="json_schema").invoke("Where is the Colosseum?")
 print(json.dumps({
     "whole": whole.content, "tokens": whole.usage_metadata["output_tokens"], "pieces": pieces, "batch": batch,
+    "calls": [[call["name"], call["args"]] for call in called.tool_calls], "held": held,
 }))
 """
 
@@ -141,6 +234,7 @@ def test_litellm(url: str) -> None:
     told = run_client(LITELLM, url)
     assert "temperature must be from 0 to 100, not -1.0." in told.pop("refused")
     assert told.pop("tokens") > 2
+    assert told.pop("calls") == [["tool_calls", "get_weather", {"city": "Paris"}]] * 3
     assert told == {"whole": wanted, "streamed": wanted, "anthropic": wanted}
 
 
@@ -153,3 +247,5 @@ def test_langchain(url: str) -> None:
     assert len(told["pieces"]) > 2
     assert told["batch"] == [wanted, plain(url, "Where is the sea?", thinking=False)]
     assert told["tokens"] > 2
+    assert told["calls"] == [["get_weather", {"city": "Paris"}]]
+    assert told["held"]["city"] in ("Rome", "Oslo")

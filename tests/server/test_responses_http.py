@@ -6,6 +6,8 @@ import httpx
 import openai
 import pytest
 
+from strata.engine.protocol import CONTEXT_RESERVE
+
 
 @pytest.fixture
 def client(shared: Any) -> Any:
@@ -72,6 +74,23 @@ def test_wrong_fields_are_refused(shared: Any, change: dict[str, Any]) -> None:
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert answer.json()["error"]["message"]
+
+
+def test_truncation_leaves_out_no_more_than_it_has_to(client: Any, shared: Any) -> None:
+    begins: Any = [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "prompt"}]
+    fits = client.responses.create(model="m", input=begins, truncation="auto")
+    assert fits.output_text == "assistant\nHi.\nuser\nprompt\nassistant\n"
+    turns: Any = [{"role": "user", "content": f"turn {number:02d}"} for number in range(80)]
+    turns += [{"role": "user", "content": "prompt"}]
+    said = client.responses.create(model="m", input=turns, truncation="auto", max_output_tokens=1)
+    count = said.usage.input_tokens
+    left = next(n for n in range(81) if _tokens(shared, turns[n:]) == count)
+    assert _tokens(shared, turns[left:]) <= 512 - CONTEXT_RESERVE - 1 < _tokens(shared, turns[left - 1 :])
+
+
+def _tokens(shared: Any, turns: Any) -> int:
+    """The prompt's tokens, by the fake model's template and its vocabulary of bytes."""
+    return sum(len(f"{turn['role']}\n{turn['content']}") + 3 for turn in turns) + len("assistant\n") + 1
 
 
 @pytest.mark.parametrize("kind", ["shell", "local_shell", "apply_patch", "computer_use_preview"])

@@ -97,7 +97,7 @@ def test_what_the_fields_ask_for(fields: dict[str, Any], grammar: Grammar | None
     [
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
-        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_json": "{"}, "guided_json"), ({"guided_json": '{"const": "\\ud800"}'}, "guided_json"),
         ({"guided_choice": []}, "guided_choice"),
         ({"guided_regex": 3}, "guided_regex"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs"),

@@ -1,6 +1,7 @@
 """Streaming text: complete characters, stop strings and thinking, against the whole text taken at once."""
 
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +85,20 @@ def test_ten_thousand_stop_strings_cost_no_time() -> None:
     filter_ = StopStrings([f"stop{number:05d}!" for number in range(10_000)])
     assert filter_.push("stop" * 50_000 + "stop09999!") == "stop" * 50_000
     assert filter_.matched == "stop09999!"
+
+
+def test_megabytes_of_stop_strings_cost_no_memory() -> None:
+    stops = [f"{number:03d}{'yz' * 5000}" for number in range(1000)]
+    tracemalloc.start()
+    filter_ = StopStrings(stops)
+    text = stops[3][:5000] + stops[7]
+    shown = filter_.push(text[:-1])
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert shown == text[: -len(stops[7])]
+    assert filter_.push(text[-1]) == ""
+    assert filter_.matched == stops[7]
+    assert held < 32 * 2**20
 
 
 def _split_whole(text: str, inside: bool) -> tuple[str, str]:

@@ -1,6 +1,8 @@
 """Token ids against llama.cpp on the same GGUF and against the `tokenizers` library on an equivalent tokenizer.json."""
 
 import json
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +178,33 @@ def test_text_that_has_no_tokens_is_refused(tokenizer: Tokenizer) -> None:
     assert few.encode("abba") == [0, 1, 1, 0]
     with pytest.raises(RequestError, match="0x63"):
         few.encode("abc")
+
+
+def test_long_texts_are_tokenized_as_short_ones_and_let_other_threads_go_on(tokenizer: Tokenizer) -> None:
+    """Cut at words, which no token crosses, a long text has the tokens of its pieces."""
+    words = [f" word{number} né" for number in range(40_000)]
+    whole = tokenizer.encode("".join(words))
+    assert whole == [token for at in range(0, 40_000, 50) for token in tokenizer.encode("".join(words[at : at + 50]))]
+    gaps, done = [0.0], threading.Event()
+
+    def tick() -> None:
+        last = time.perf_counter()
+        while not done.is_set():
+            time.sleep(0.001)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    begun = time.perf_counter()
+    tokenizer.encode("lorem ipsum " * 200_000)
+    took = time.perf_counter() - begun
+    done.set()
+    ticking.join()
+    assert max(gaps) < took / 2
+
+
+def test_blanks_without_end_are_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(RequestError, match="too many blanks in a row"):
+        tokenizer.encode(" " * 12_000_000)

@@ -123,3 +123,40 @@ def test_what_cannot_be_enforced_is_refused(limit: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=f"'edit' cannot be strict: {next(iter(limit))} of the text 's'"):
         tool_grammar([tool], XML)
     assert "s" in tool_grammar([tool], JSON).text
+
+
+@pytest.mark.parametrize(
+    "value", ["</parameter>\n</function>", "a</parameter></function>", "a</parameter>\n\n <parameter=count>"]
+)
+def test_no_text_holds_what_would_be_read_as_its_end(value: str) -> None:
+    """Else the reader would end the value there, and what follows would be something else than what was enforced."""
+    assert not accepted(xml("edit", path=value, count="1"))
+    assert not accepted(xml("look", path=value))
+    assert calls_of(xml("edit", path=value, count="1"))[0][1].get("path") != value
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        *(({"properties": {name: {"type": "string"}}}, "argument name")
+          for name in ("", " ", "a\nb", "a>b", "<|im_end|>", " a", "</tool_call>", "x" * 257)),
+        *(({"properties": {"a": {"type": "string", "enum": words}}}, "'a' may be")
+          for words in (5, None, [], "ab", [1])),
+        ({"properties": {"a": {"type": "string", "const": "</parameter></function>"}}}, "'a' may be"),
+        ({"type": "array"}, "no object"), ({"properties": []}, "no object"),
+        ({"properties": {"a": {}}, "required": ["b"]}, "required"), ({"required": 5}, "required"),
+        ({"properties": {"a": {}}, "required": [["a"]]}, "required"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {}}}, r"\$ref beside"), ({"anyOf": [{}]}, "anyOf beside"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_no_call_can_be_held_to_is_refused(schema: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RequestError, match=f"'edit' cannot be strict: .*{reason}"):
+        tool_grammar([Tool("edit", "", schema, strict=True)], XML)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a'b", "a=b", "a b", "é漢字", "\x00", "x" * 256, "{{x}}", "/*//*/"])
+def test_any_other_argument_name_comes_back(name: str) -> None:
+    tool = Tool("edit", "", {"properties": {name: {"type": "integer"}}, "required": [name]}, strict=True)
+    call = xml("edit", **{name: "5"})
+    assert accepted(call, tools=(tool,))
+    assert calls_of(call) == [("edit", {name: 5})]

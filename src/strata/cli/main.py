@@ -93,8 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                        help="a further host name under which this server may be reached without a key (again for more)")
     serve.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN",
-                       help="let web pages of this origin use the server, as https://example.org "
-                            "(with a key also *; again for more)")
+                       help="let web pages of this origin use the server, as https://example.org; with a key also * "
+                            "(again for more)")
 
     chat = commands.add_parser("chat", help=COMMANDS["chat"], description=COMMANDS["chat"])
     _engine_options(chat)

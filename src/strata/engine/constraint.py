@@ -6,6 +6,7 @@ other, so it depends neither on the lane's neighbours nor on drafts.
 """
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,12 @@ KEPT = 32
 BLANKS = r"(?: |\r?\n[\x20\x09]{0,40})"
 """Between the parts of a JSON text: a blank, or a line break and an indentation. Whatever is bounded here ends: with
 all that JSON allows, a model that has lost its thread writes blanks for ever."""
+LONGEST_FORCED = 2048
+"""Tokens of a text that has to come; a longer one is not proposed: each step would find all of it anew."""
+STEP_FUEL = 50_000
+"""What the lexer may build in one step, in its own units: 0.1 to 0.2 s, in which all conversations wait."""
 _LEADING = (b"\n\n", b"\n")
+_SHOWN = re.compile(r"\n *\d+ \||<backtrace>")
 
 
 class _Words:
@@ -120,6 +126,7 @@ class Constraint:
         self._after = after
         self._optional = optional
         self._leading = leading
+        self._proposes = True
         self._breaks = 0  # line breaks that may still stand between the token `after` and the reply
 
     @property
@@ -136,12 +143,7 @@ class Constraint:
             mask = np.ones(self._size, np.bool_)
             mask[self._ends] = self._optional
             return mask
-        try:
-            bits = self._matcher.compute_bitmask()
-        except Exception as error:  # the library raises bare exceptions
-            raise self._lost(error) from None
-        if self._matcher.is_error():
-            raise self._lost(None)
+        bits = _bits(self._matcher)
         known = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[: self._size].view(np.bool_)
         mask = np.zeros(self._size, np.bool_)
         mask[: len(known)] = known
@@ -162,13 +164,15 @@ class Constraint:
             return
         self._breaks = 0
         if not self._matcher.consume_token(token):
-            raise self._lost(None)
+            raise _lost(self._matcher.get_error())
 
     def forced(self, most: int) -> tuple[int, ...]:
         """Up to `most` tokens that most likely come next: the usual ones of a text that has to come next."""
-        if not self.begun or self._breaks:
+        if not self.begun or self._breaks or not self._proposes:
             return ()
-        return tuple(self._matcher.compute_ff_tokens()[:most])
+        found = self._matcher.compute_ff_tokens()
+        self._proposes = len(found) <= LONGEST_FORCED
+        return tuple(found[:most])
 
     def fitting(self, tokens: Sequence[int]) -> Sequence[int]:
         """The tokens up to the first that the grammar forbids."""
@@ -176,8 +180,22 @@ class Constraint:
             return tokens
         return tokens[: self._matcher.validate_tokens(list(tokens))]
 
-    def _lost(self, error: Exception | None) -> RequestError:
-        return RequestError(f"grammar: it cannot be followed any further: {_cut(self._matcher.get_error() or error)}")
+
+def _bits(matcher: "LLMatcher") -> bytes:
+    """Which tokens may come next, a bit each. Raises RequestError if there is none, or too much to find them."""
+    try:
+        bits = matcher.compute_bitmask()
+    except Exception as error:  # the library raises bare exceptions
+        raise _lost(matcher.get_error() or error) from None
+    if matcher.is_error():
+        raise _lost(matcher.get_error())
+    return bits
+
+
+def _lost(reason: object) -> RequestError:
+    if "NoExtension" in str(reason):
+        return _refused("no text fits it")
+    return _refused(f"it cannot be followed any further: {_cut(reason)}")
 
 
 def _compiled(words: "LLTokenizer", grammar: Grammar) -> "LLMatcher":
@@ -191,11 +209,13 @@ def _compiled(words: "LLTokenizer", grammar: Grammar) -> "LLMatcher":
         raise
     except Exception as error:
         raise _refused(_cut(error)) from None
-    matcher = LLMatcher(words, source, log_level=0, limits=LLParserLimits(verbose_errors=False))
+    limits = LLParserLimits(verbose_errors=False, step_lexer_fuel=STEP_FUEL)
+    matcher = LLMatcher(words, source, log_level=0, limits=limits)
     if matcher.is_error():
         raise _refused(_cut(matcher.get_error()))
     if warnings := matcher.get_grammar_warnings():
         raise _refused(_cut("; ".join(warnings)))
+    _bits(matcher)
     return matcher
 
 
@@ -217,7 +237,7 @@ def _source(grammar: Grammar) -> str:
             choices = json.loads(grammar.text)
             if not (isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices)):
                 raise _refused("choices are a list of one text or more")
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+            return LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, choices)))
         case "gbnf":
             from llguidance.gbnf_to_lark import gbnf_to_lark
 
@@ -231,5 +251,6 @@ def _refused(reason: str) -> RequestError:
 
 
 def _cut(reason: object) -> str:
-    text = " ".join(str(reason).split())
+    """One line of it, without the lines of the grammar that llguidance shows below."""
+    text = " ".join(_SHOWN.split(str(reason))[0].replace("<non-verbose/>", "").split())
     return text if len(text) <= 400 else text[:400] + "..."

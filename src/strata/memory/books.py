@@ -24,7 +24,7 @@ class Books(Generic[S]):
         self.conversations: dict[int, Conversation[S]] = {}
         self._number = 0
         self._time = 0
-        self.changes = 0  # states that came to a conversation, or went
+        self.changes = 0  # states that came to a conversation
 
     def now(self) -> int:
         """A clock of uses."""
@@ -66,7 +66,6 @@ class Books(Generic[S]):
 
     def disown(self, conversation: Conversation[S], node: SpotNode[S]) -> None:
         """The conversation owns it no longer; what nobody owns goes, and so does a conversation without states."""
-        self.changes += 1
         if conversation.end is node:
             conversation.end = None
         conversation.checkpoints = [one for one in conversation.checkpoints if one is not node]

@@ -182,7 +182,7 @@ class Memory(Generic[S]):
 
     @property
     def changes(self) -> int:
-        """Counts up whenever `pool_line` may have changed without a request's coming or going."""
+        """Counts up where `pool_line` may change and no request comes or goes: what goes then makes room for more."""
         return self._pool.changes + self._books.changes
 
     def save(self, path: Path) -> tuple[int, int]:

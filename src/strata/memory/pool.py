@@ -29,7 +29,7 @@ class Pool:
         self._references = [0] * self.capacity
         self._tables: dict[int, list[int]] = {}
         self._next = 0
-        self.changes = 0  # chunks taken and let go
+        self.changes = 0  # chunks taken
 
     @property
     def tokens(self) -> int:
@@ -129,7 +129,6 @@ class Pool:
         return chunk
 
     def _drop(self, chunk: int) -> None:
-        self.changes += 1
         self._references[chunk] -= 1
         if self._references[chunk] == 0:
             self._free.append(chunk)

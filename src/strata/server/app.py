@@ -73,4 +73,5 @@ async def _http_error(request: Request, failure: Exception) -> Response:
 
 
 async def _unexpected_error(request: Request, failure: Exception) -> Response:
-    return _answer(request, Problem(500, "server_error", "bug", "The server failed on this request; its log says how."))
+    problem = Problem(500, "server_error", "bug", "The server failed on this request; its log says how.")
+    return _answer(request, problem, {"Connection": "close"})  # uvicorn closes it, for the error goes on

@@ -36,6 +36,7 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
 
 _BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_budget")
 MOST_CHOICES = 128
+_SEEDS = 2**64
 
 
 class StreamOptions(msgspec.Struct):
@@ -146,7 +147,10 @@ def choices(ask: Ask, count: int | None) -> list[Ask]:
     seed = ask.sampling.seed
     if seed is None:
         return [ask] * count
-    return [replace(ask, sampling=replace(ask.sampling, seed=seed + index)) for index in range(count)]
+    seeds = [seed + index for index in range(count)]
+    if seed < _SEEDS:
+        seeds = [one - _SEEDS if one >= _SEEDS else one for one in seeds]  # behind the last seed comes 0
+    return [replace(ask, sampling=replace(ask.sampling, seed=one)) for one in seeds]
 
 
 def stops(stop: str | list[str] | None) -> tuple[str, ...]:

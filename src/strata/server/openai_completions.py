@@ -22,6 +22,7 @@ from strata.text.grammar import Grammar
 _NEUTRAL: Mapping[str, Sequence[Any]] = {**NEUTRAL, "suffix": ("",), "tools": ([],)}
 _MOST_LOGPROBS = 5
 _MOST_PROMPTS = 128
+_MOST_REPLIES = 1024
 _DEFAULT_TOKENS = 16
 
 
@@ -67,7 +68,13 @@ def prompts_of(request: CompletionRequest) -> list[str | list[int]]:
 def to_asks(request: CompletionRequest, defaults: Sampling, grammar: Grammar | None) -> list[Ask]:
     """The replies that are asked for: `n` to each prompt, prompt by prompt. Raises FieldError."""
     asks: list[Ask] = []
-    for prompt in prompts_of(request):
+    prompts = prompts_of(request)
+    if (replies := len(prompts) * (request.n or 1)) > _MOST_REPLIES:
+        raise FieldError(
+            f"{len(prompts)} prompts with n {request.n} are {replies} replies; at most {_MOST_REPLIES} in one request.",
+            "n",
+        )
+    for prompt in prompts:
         ask = Ask(
             prompt=prompt,
             sampling=sampling_of(request, defaults),

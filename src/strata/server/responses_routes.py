@@ -106,11 +106,20 @@ class _Routes:
         messages = list(ask.messages or ())
         fixed = 1 if messages[0]["role"] in ("system", "developer") else 0
         starts = [at for at, message in enumerate(messages) if at >= fixed and message["role"] == "user"]
-        for at in starts:
-            candidate = replace(ask, messages=messages[:fixed] + messages[at:])
-            if at == starts[-1] or await self._generator.count(candidate) <= room:
-                return candidate
-        return ask
+        if not starts or await self._generator.count(ask) <= room:
+            return ask
+        low, high = 0, len(starts) - 1  # the first turn that stays is one of these
+        while low < high:
+            middle = (low + high) // 2
+            fits = await self._generator.count(_from_turn(ask, fixed, starts[middle])) <= room
+            low, high = (low, middle) if fits else (middle + 1, high)
+        return _from_turn(ask, fixed, starts[low])
+
+
+def _from_turn(ask: Ask, fixed: int, at: int) -> Ask:
+    """The request without the messages between the first `fixed` and the one at `at`."""
+    messages = list(ask.messages or ())
+    return replace(ask, messages=messages[:fixed] + messages[at:])
 
 
 def _items(asked: responses.ResponsesRequest, number: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 llama.cpp's `grammar` and `json_schema`."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,7 +98,10 @@ def _schema(name: str, value: Any) -> Grammar:
             raise FieldError(f"{name} is not JSON.", name.split(".")[0]) from None
     if not isinstance(value, dict | bool):
         raise FieldError(f"{name} must be a JSON schema: an object, true or false.", name.split(".")[0])
-    return Grammar("json_schema", json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    if re.search(r"[\ud800-\udfff]", text):
+        raise FieldError(f"{name} holds a lone surrogate (U+D800 to U+DFFF): not a character.", name.split(".")[0])
+    return Grammar("json_schema", text)
 
 
 def _text(name: str, kind: Any, value: Any) -> Grammar:

@@ -1,7 +1,7 @@
 """A reply as it streams: token ids to complete characters, and stop strings that may lie across token borders."""
 
 import codecs
-from collections import deque
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from strata.errors import RequestError
@@ -33,21 +33,22 @@ class Detokenizer:
 class StopStrings:
     """Ends a text at the first of any number of stop strings; the stop string itself is not part of the text.
 
-    An Aho-Corasick automaton (1975): one step a character, however many strings there are. Text is held back only
-    while it may still be the beginning of a stop string. The string that is complete first wins, the longest of
-    those that end at the same character.
+    An Aho-Corasick automaton (1975) whose states are made when a text first comes to them: one step a character,
+    however many strings there are, and memory for the text that was seen, not for all that strings could say. A state
+    is a beginning of stop strings: those from `low` to `high` of the sorted ones. Text is held back only while it may
+    still be the beginning of a stop string. The string that is complete first wins, the longest of those that end at
+    the same character.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         if not all(stops):
             raise RequestError("A stop string may not be empty.")
+        self._stops = sorted(dict.fromkeys(stops))
+        self._range = [(0, len(self._stops))]
         self._next: list[dict[str, int]] = [{}]
         self._depth = [0]
         self._match: list[str | None] = [None]
-        self._fail = [0]
-        for stop in stops:
-            self._insert(stop)
-        self._link()
+        self._fail: list[int | None] = [0]
         self._state = 0
         self._held = ""
         self.matched: str | None = None
@@ -76,29 +77,40 @@ class StopStrings:
         self._state = 0
         return rest
 
-    def _insert(self, stop: str) -> None:
-        state = 0
-        for character in stop:
-            if character not in self._next[state]:
-                self._next[state][character] = len(self._next)
-                self._next.append({})
-                self._depth.append(self._depth[state] + 1)
-                self._match.append(None)
-                self._fail.append(0)
-            state = self._next[state][character]
-        self._match[state] = stop
-
-    def _link(self) -> None:
-        queue = deque(self._next[0].values())
-        while queue:
-            state = queue.popleft()
-            for character, child in self._next[state].items():
-                self._fail[child] = self._step(self._fail[state], character)
-                if self._match[child] is None:
-                    self._match[child] = self._match[self._fail[child]]
-                queue.append(child)
-
     def _step(self, state: int, character: str) -> int:
-        while state and character not in self._next[state]:
-            state = self._fail[state]
-        return self._next[state].get(character, 0)
+        """The state of the longest beginning that the text with this character ends with."""
+        new = []  # states without a `_fail` yet, each that of the one before it
+        while True:
+            found = self._child(state, character)
+            if found is not None and self._fail[found] is None:
+                new.append(found)
+            elif found is not None or not state:
+                break
+            state = self._fail[state] or 0
+        at = found or 0
+        for one in reversed(new):
+            self._fail[one] = at
+            self._match[one] = self._match[one] or self._match[at]
+            at = one
+        return at
+
+    def _child(self, state: int, character: str) -> int | None:
+        """The state that one character more leads to, where any string goes on with it."""
+        known = self._next[state].get(character)
+        if known is not None:
+            return known
+        depth, (low, high) = self._depth[state], self._range[state]
+        if low < high and len(self._stops[low]) == depth:
+            low += 1
+        low = bisect_left(self._stops, character, low, high, key=lambda stop: stop[depth])
+        high = bisect_right(self._stops, character, low, high, key=lambda stop: stop[depth])
+        if low == high:
+            return None
+        first = self._stops[low]
+        self._next[state][character] = len(self._next)
+        self._next.append({})
+        self._range.append((low, high))
+        self._depth.append(depth + 1)
+        self._match.append(first if len(first) == depth + 1 else None)
+        self._fail.append(None if state else 0)
+        return self._next[state][character]

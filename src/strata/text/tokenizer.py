@@ -20,6 +20,9 @@ from strata.text.vocabulary import PRE_TOKENIZERS, TokenType, Vocabulary
 # These mark parts of a reply; whatever type a file gives them, the reader of the reply has to see them.
 STRUCTURE_MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
+LONG_TEXT = 4096
+"""Characters from which on other threads go on while a text is tokenized; the library allows that for batches only."""
+
 
 class Tokenizer:
     """The tokenizer of one model.
@@ -134,7 +137,7 @@ class Tokenizer:
         text = self._quoted.sub(lambda match: self.vocabulary.tokens[int(match.group(1))], text)
         try:
             data = text.encode("utf-8") if self._missing else b""
-            ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
+            ids = self._pieces(text)
         except (UnicodeEncodeError, TypeError):
             raise RequestError("The text holds a lone surrogate (U+D800 to U+DFFF): not a character.") from None
         lost = self._missing.intersection(data)
@@ -143,6 +146,20 @@ class Tokenizer:
                 f"The text holds the byte 0x{min(lost):02x}, for which this model's vocabulary has no token."
             )
         return ids
+
+
+    def _pieces(self, text: str) -> list[int]:
+        """Raises RequestError for a run of blanks that is longer than the library's regular expressions can follow."""
+        try:
+            if len(text) < LONG_TEXT:
+                short: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
+                return short
+            long: list[int] = self._bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            return long
+        except BaseException as error:  # a panic of the library is no Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            raise RequestError("The text cannot be tokenized: it holds too many blanks in a row.") from None
 
 
 def _any_of(literals: list[str]) -> re.Pattern[str] | None:

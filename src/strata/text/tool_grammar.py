@@ -5,6 +5,7 @@ behind the `<tool_call>` of the reply's first call; text before a call is free, 
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ _BLANKS = r"(?: |\n[ ]{0,40})"
 """Between the parts of a JSON value: bounded, or a model that has lost its thread writes blanks for ever."""
 _ENDS = "\n</parameter>\n"
 _FREE = "text"
+_READ_AS_END = r"</parameter>[\s\x1c-\x1f]*(?:<parameter=|</function>)"
+"""What ends a value for the reader of calls, so that no value may hold it."""
+_NAME = re.compile(r"[^\s<>](?:[^\n<>]{0,254}[^\s<>])?")
+_WHOLE_LIMITS = ("$ref", "anyOf", "oneOf", "allOf", "not", "if", "enum", "const", "patternProperties", "propertyNames",
+                 "minProperties", "maxProperties", "dependentRequired", "dependentSchemas")  # fmt: skip
 _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
 
 
@@ -62,8 +68,12 @@ class _Xml:
     """`<function=NAME>` and parameters one by one, in the order of the schema."""
 
     def __init__(self) -> None:
-        self.rules = [f"{_FREE}[suffix={_literal(_ENDS)}]: /(?s:.*)/"]
-        self._any = f'({_literal(PARAMETER)} /[^<>\\n]{{1,256}}/ ">\\n" {_FREE})*'
+        misread = _READ_AS_END.replace("/", r"\/")
+        self.rules = [
+            f"{_FREE}[suffix={_literal(_ENDS)}]: VALUE",
+            f"VALUE: /(?s:.*)/ & ~/(?s:.*){misread}(?s:.*)/",
+        ]
+        self._any = f'({_literal(PARAMETER)} /{_NAME.pattern}/ ">\\n" {_FREE})*'
 
     def head(self, name: str) -> str:
         return f"\n{FUNCTION}{name}>\n"
@@ -73,15 +83,12 @@ class _Xml:
         return f'f{index} "</function>\\n"'
 
     def _parameters(self, index: int, tool: Tool) -> str:
-        properties = tool.parameters.get("properties", {})
-        if not isinstance(properties, Mapping):
-            raise _refused(tool, "its properties are no object")
-        required = tool.parameters.get("required", ())
+        properties, required = _arguments(tool)
         names = []
         for at, (name, given) in enumerate(properties.items()):
             rule, mark = f"p{index}_{at}", _literal(f"{PARAMETER}{name}>\n")
             self.rules.append(f"{rule}: {mark} {self._value(rule, tool, name, given)}")
-            names.append(rule if isinstance(required, list) and name in required else f"{rule}?")
+            names.append(rule if name in required else f"{rule}?")
         return " ".join(names) or '""'
 
     def _value(self, rule: str, tool: Tool, name: str, given: Any) -> str:
@@ -93,13 +100,39 @@ class _Xml:
             self.rules.append(f"v{rule}: {_json({**shared, **schema})}")
             return f"v{rule} {_literal(_ENDS)}"
         schema = schema_of(given, root)
-        words = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if words is not None:
+        if "enum" in schema or "const" in schema:
+            words = _words(schema)
+            if not words or any(re.search(_READ_AS_END, word) for word in words):
+                raise _refused(tool, f"the texts that {name!r} may be cannot be written")
             return f"({' | '.join(_literal(f'{word}{_ENDS}') for word in words)})"
         limits = [key for key in _TEXT_LIMITS if key in schema]
         if limits:
             raise _refused(tool, f"{limits[0]} of the text {name!r} cannot be enforced")
         return _FREE
+
+
+def _arguments(tool: Tool) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """The properties of a tool's schema, and which are required. Raises RequestError for what cannot be enforced."""
+    schema = tool.parameters
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
+        raise _refused(tool, "its parameters are no object with properties")
+    if not isinstance(required, list) or any(name not in [*properties] for name in required):
+        raise _refused(tool, "required is no list of names that are among its properties")
+    for key in _WHOLE_LIMITS:
+        if key in schema:
+            raise _refused(tool, f"{key} beside its properties cannot be enforced")
+    for name in properties:
+        if not _NAME.fullmatch(name):
+            shown = repr(name) if len(name) <= 60 else f"{name[:56]!r}..."
+            raise _refused(tool, f"the argument name {shown} cannot be written in a call of this model")
+    return properties, required
+
+
+def _words(schema: Mapping[str, Any]) -> list[str]:
+    """The texts that a schema names one by one."""
+    given = schema.get("enum") if "enum" in schema else [schema["const"]]
+    return [word for word in given if isinstance(word, str)] if isinstance(given, list) else []
 
 
 def _json(schema: Mapping[str, Any]) -> str:
