@@ -69,6 +69,7 @@ def test_logprobs_and_echo(client: Any) -> None:
         ({"prompt": [999]}, None, "999 is no token of this model"), ({"prompt": ["x"] * 129}, "prompt", "128"),
         ({"logprobs": 6}, "logprobs", "from 0 to 5, not 6"), ({"best_of": 3}, "best_of", "best_of"),
         ({"echo": True, "logprobs": 1}, "echo", "echo with logprobs"), ({"suffix": "x"}, "suffix", "suffix"),
+        ({"tools": [{"type": "function"}]}, "tools", "tools is not implemented"),
         ({"n": 200}, "n", "from 1 to 128, not 200"), ({"max_tokens": -7}, "max_tokens", "at least 1"),
     ],
 )  # fmt: skip

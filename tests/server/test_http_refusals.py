@@ -30,6 +30,9 @@ def running(shared: Any) -> Any:
     ("option", "value"),
     [
         ("best_of", 2), ("functions", [{"name": "f"}]), ("modalities", ["text", "audio"]), ("ignore_eos", True),
+        ("bad_words", ["a"]), ("allowed_token_ids", [5]), ("truncate_prompt_tokens", 5), ("dynatemp_range", 1),
+        ("include_stop_str_in_output", True), ("top_n_sigma", 1), ("prompt_logprobs", 1),
+        ("continue_final_message", True), ("add_generation_prompt", False),
     ],
 )  # fmt: skip
 def test_option_that_is_not_implemented_is_refused_by_name(running: Any, option: str, value: Any) -> None:
@@ -45,6 +48,8 @@ def test_neutral_and_unknown_options_are_accepted(running: Any) -> None:
         "n": 1, "tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "logprobs": False,
         "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "logit_bias": None, "user": "me",
         "store": False, "metadata": {"a": 1}, "something_new": [1], "parallel_tool_calls": True, "top_k": -1,
+        "bad_words": [], "truncate_prompt_tokens": -1, "dynatemp_range": 0, "top_n_sigma": -1,
+        "add_generation_prompt": True,
     }  # fmt: skip
     answer = post(running, {**GOOD, **neutral})
     assert answer.status_code == 200

@@ -68,6 +68,7 @@ def test_a_schema_that_cannot_be_enforced_is_a_400(url: str) -> None:
     for stream in (False, True):
         reply = httpx.post(f"{url}/v1/chat/completions", json={**body, "stream": stream}, timeout=60)
         assert reply.status_code == 400
+        assert reply.json()["error"]["message"].startswith("The grammar cannot be enforced: ")
         assert "uniqueItems" in reply.json()["error"]["message"]
 
 

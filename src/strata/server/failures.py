@@ -40,7 +40,12 @@ class EngineRefused(EngineError):
     code = "engine_refused"
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"The engine refused the request: {reason}")
+        wrong = reason.removeprefix("bad request: ")
+        about_grammar = wrong.startswith("grammar: ")
+        super().__init__(
+            f"The grammar cannot be enforced: {wrong.removeprefix('grammar: ')}" if about_grammar
+            else f"The engine refused the request: {reason}"
+        )
         self.reason = reason
         full = reason.startswith("KV pool full")
         self.code = "kv_pool_full" if full else "engine_refused"

@@ -24,11 +24,13 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "ignore_eos": (False,), "min_tokens": (0,), "stop_token_ids": ([],), "typical_p": (1,), "mirostat": (0,),
     "dry_multiplier": (0,), "xtc_probability": (0,), "use_beam_search": (False,), "strata_mcp": (False,),
     "strata_checkpoint": (), "strata_prefix": (), "strata_tune": ({},), "experimental_speed_projection": (False,),
-    "chat_template": (),
+    "chat_template": (), "bad_words": ([],), "allowed_token_ids": ([],), "truncate_prompt_tokens": (-1,),
+    "include_stop_str_in_output": (False,), "dynatemp_range": (0,), "top_n_sigma": (-1, 0), "prompt_logprobs": (),
 }  # fmt: skip
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "functions": ([],), "function_call": ("none", "auto"), "audio": (), "prediction": (),
     "modalities": (["text"],), "web_search_options": (), **NEUTRAL, "best_of": (1,),
+    "continue_final_message": (False,), "add_generation_prompt": (True,),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from strata.server.structured import grammar_of
 from strata.text import Piece, Tokenizer
 from strata.text.grammar import Grammar
 
-_NEUTRAL: Mapping[str, Sequence[Any]] = {**NEUTRAL, "suffix": ("",)}
+_NEUTRAL: Mapping[str, Sequence[Any]] = {**NEUTRAL, "suffix": ("",), "tools": ([],)}
 _MOST_LOGPROBS = 5
 _MOST_PROMPTS = 128
 _MOST_REPLIES = 1024
