@@ -238,6 +238,21 @@ def test_a_huge_schema_is_compiled_or_refused_in_time() -> None:
         assert time.monotonic() - begun < 10
 
 
+def test_a_refusal_is_remembered() -> None:
+    heavy = Grammar("lark", f"start: /{'a?' * 4000}{'a' * 4000}/")
+    grammars = Grammars(lambda: TOKENIZER, MODEL.vocab_size, MODEL.eos_ids)
+    grammars.constraint(GRAMMARS[0])
+    took, reasons = [], set()
+    for _ in range(2):
+        begun = time.monotonic()
+        with pytest.raises(RequestError, match="precomputation") as refused:
+            grammars.constraint(heavy)
+        took.append(time.monotonic() - begun)
+        reasons.add(str(refused.value))
+    assert took[1] < took[0] / 5
+    assert len(reasons) == 1
+
+
 def test_any_number_of_choices() -> None:
     choices = [f"w{number}" for number in range(16_000)]
     (said,) = run(ask(Grammar("choice", json.dumps(choices)), 3)).values()

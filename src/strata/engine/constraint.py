@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 log = logs.get("engine")
 KEPT = 32
-"""Compiled grammars that are kept for the next request with the same."""
+"""Compiled grammars, and reasons of refusals, that are kept for the next request with the same."""
 BLANKS = r"(?: |\r?\n[\x20\x09]{0,40})"
 """Between the parts of a JSON text: a blank, or a line break and an indentation. Whatever is bounded here ends: with
 all that JSON allows, a model that has lost its thread writes blanks for ever."""
@@ -77,7 +77,7 @@ class Grammars:
         self._ends = tuple(sorted(ends))
         self._words: LLTokenizer | None = None
         self._leading: dict[int, int] = {}
-        self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[Grammar, LLMatcher | RequestError] = OrderedDict()
 
     def constraint(self, grammar: Grammar, after: int | None = None, *, optional: bool = False) -> "Constraint":
         """A constraint at its beginning, or one that begins behind the token `after`.
@@ -92,14 +92,24 @@ class Grammars:
         words = self._ready()
         if after is not None and after >= self._size:
             raise _refused(f"grammar_after names token {after}, outside the vocabulary of {self._size}")
-        matcher = self._kept.get(grammar)
-        if matcher is None:
-            matcher = _compiled(words, grammar)
-            self._kept[grammar] = matcher
+        matcher = self._compiled(words, grammar)
+        return Constraint(matcher.deep_copy(), self._size, self._ends, after, self._leading, optional=optional)
+
+    def _compiled(self, words: "LLTokenizer", grammar: Grammar) -> "LLMatcher":
+        """The matcher of a grammar; one that is refused is remembered too, for its client may well try again."""
+        found = self._kept.get(grammar)
+        if found is None:
+            try:
+                found = _compiled(words, grammar)
+            except RequestError as error:
+                found = error.with_traceback(None)
+            self._kept[grammar] = found
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(grammar)
-        return Constraint(matcher.deep_copy(), self._size, self._ends, after, self._leading, optional=optional)
+        if isinstance(found, RequestError):
+            raise RequestError(str(found))
+        return found
 
     def _ready(self) -> "LLTokenizer":
         if self._words is None:
